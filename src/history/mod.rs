@@ -149,7 +149,7 @@ impl History {
     pub(crate) fn restored(segments: BTreeMap<(Namespace, u64), Segment>) -> Result<Self, String> {
         let mut history = Self::default();
         for ((namespace, number), segment) in segments {
-            let ring = history.rings.entry(namespace.clone()).or_insert_with(|| Ring::new(&namespace, segment.after));
+            let ring = history.rings.entry(namespace.clone()).or_insert_with(|| Ring::before(&segment));
             let before = ring.bytes();
             ring.restore(&namespace, number, segment)
                 .map_err(|why| format!("history of {namespace}, segment {number}: {why}"))?;

@@ -57,6 +57,11 @@ impl Ring {
         Self { last: floor, head: beginning(namespace, floor), ..Self::default() }
     }
 
+    /// An empty ring to which this stored segment is appended first.
+    pub(super) fn before(oldest: &Segment) -> Self {
+        Self { last: oldest.after, head: oldest.begins, ..Self::default() }
+    }
+
     /// Adds a record. Returns the number of its segment, which is `next` if the record began a new segment.
     pub(super) fn append(&mut self, namespace: &Namespace, draft: Draft<'_>, next: u64) -> u64 {
         if self.segments.back().is_none_or(|(_, tail)| BOUNDS.segment_bytes <= tail.bytes.0.len()) {
@@ -115,9 +120,6 @@ impl Ring {
 
     /// Appends a stored segment. Returns an error if it does not follow the segments in the ring.
     pub(super) fn restore(&mut self, namespace: &Namespace, number: u64, segment: Segment) -> Result<(), String> {
-        if self.segments.is_empty() {
-            self.head = segment.begins;
-        }
         if segment.begins != self.head || segment.after != self.last {
             return Err("it does not follow the one before".into());
         }

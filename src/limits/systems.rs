@@ -32,12 +32,14 @@ const _: () = assert!(CONFIG_PING_MS * 2 < CONFIG_TAKEOVER_MS, "one lost ping mu
 pub const DOCUMENTS_A_NAMESPACE_MAX: usize = 100_000;
 /// Documents that one command frees at once. The sweeps of the next entries free the others.
 pub const DOCUMENTS_UNLOCKED_AT_ONCE_MAX: usize = 1_024;
-/// Commands on more documents than that, of all namespaces, that may be in one entry, and that may be unfinished. Each
+/// Commands on more documents than that, of one namespace, that may be in one entry, and that may be unfinished. Each
 /// looks at all documents of its process or `ts`.
 pub const UNLOCKS_OF_MANY_MAX: usize = 8;
+/// The same for all namespaces together.
+pub const UNLOCKS_OF_MANY_ALL_MAX: usize = 64;
 
 const _: () = assert!(
-    UNLOCKS_OF_MANY_MAX * (NAMESPACE_BYTES_MAX + PROCESS_BYTES_MAX + LOCK_NAME_BYTES_MAX + 64) + 1024
+    UNLOCKS_OF_MANY_ALL_MAX * (NAMESPACE_BYTES_MAX + PROCESS_BYTES_MAX + LOCK_NAME_BYTES_MAX + 64) + 1024
         <= MIRROR_VALUE_BYTES,
     "the record with all unfinished commands is one value"
 );

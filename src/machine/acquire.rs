@@ -194,7 +194,7 @@ impl Machine {
             return self.quotas.one_more(QuotaKind::HoldersOfLock, lock.kept()).map(|()| Admission::Grant);
         }
         if patience == Patience::Try && !lock.is_first_behind_cached() {
-            return Err(self.held_or_kept_closed(key));
+            return Err(self.held_by_another(key, access.mode, None));
         }
         self.quotas.one_more(QuotaKind::WaitersOfLock, lock.queue.len() as u64)?;
         self.quotas.one_more(QuotaKind::Waiters, self.state.used(&key.namespace).waiters)?;

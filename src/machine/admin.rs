@@ -99,6 +99,10 @@ impl Machine {
         if let Some(given_up) = given_up {
             self.begin_delay(key, from, &given_up, EndReason::Released);
         }
+        if mode == Mode::Exclusive {
+            // The successor keeps the lock closed until the same time, so the reservation of a downgrade ends.
+            self.state.remove_delay(key, from);
+        }
         let waiter =
             self.waits_alone(key, to).and_then(|sequence| Some((sequence, self.remove_waiter(key, sequence)?)));
         let origin = match &waiter {
@@ -120,7 +124,7 @@ impl Machine {
         let session = session.ok_or_else(not_accepted)?;
         if let Some(waiter) = self.waits_alone(key, to).and_then(|sequence| lock.queue.get(&sequence)) {
             if !lock.admits_instead(from, waiter.request.mode) {
-                return Err(self.held_by_another(key, Some(from)));
+                return Err(self.held_by_another(key, waiter.request.mode, Some(from)));
             }
             return Ok(successor_of(old, Holder::from_waiter(waiter.clone(), &self.state.globals)));
         }

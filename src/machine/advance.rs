@@ -185,13 +185,21 @@ impl<'m> Replay<'m> {
         for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
             let theirs = Claim::Request(RequestId { session, number: claim.number });
             let waiters = claim.lock.queue.iter().filter(|(_, waiter)| waiter.request.claim != theirs);
-            for (place, waiter) in waiters.filter(|(_, waiter)| claim.number != own && claim.is_awaited_by(waiter)) {
+            let awaited = waiters.filter(|(_, waiter)| claim.number != own && claim.is_awaited_by(waiter));
+            let (mut awaited, mut starts) = (awaited.peekable(), Vec::new());
+            while let Some((place, waiter)) = awaited.next() {
+                starts.push((*place, key.clone(), waiter.request.claim));
+                // One walk finds what is behind all shared waiters. A walk for each would take too many steps.
+                if waiter.request.mode == Mode::Shared && awaited.peek().is_some() {
+                    continue;
+                }
                 let first = self.granted_first(key, claim, (*place, waiter));
                 // Then later waiters are known from this one, if all of them are behind it.
                 let same_for_all = first.is_none() || claim.waits().is_some();
-                let mut steps = 1;
-                if !passing.is_known(*place, first.as_deref()) {
-                    let behind = self.machine.blocked_behind(vec![(*place, key.clone(), waiter.request.claim)]);
+                let mut steps = starts.len();
+                starts.retain(|(place, _, _)| !passing.is_known(*place, first.as_deref()));
+                if !starts.is_empty() {
+                    let behind = self.machine.blocked_behind(std::mem::take(&mut starts));
                     let behind: BTreeSet<u64> = behind.into_keys().collect();
                     steps += behind.len() + first.as_ref().map_or(0, Vec::len);
                     match first {

@@ -107,6 +107,7 @@ impl Machine {
         let waiter = self.state.waiter(key, sequence);
         let Some(waiter) = waiter.filter(|waiter| waiter.tries) else { return Outcome::TimedOut };
         let lacked = waiter.set_request().map_or(key, |set| self.first_lacking(set, (key, sequence)));
-        Outcome::Refused(self.held_or_kept_closed(lacked))
+        let lacking = self.state.waiter(lacked, sequence).unwrap_or(waiter);
+        Outcome::Refused(self.held_by_another(lacked, lacking.request.mode, None))
     }
 }

@@ -96,29 +96,27 @@ impl Machine {
         self.open_for_grants()?;
         self.may_resume(change, token, handle)?;
         let key = change.key;
-        let (lost, mode) = self.take_lost(key, token).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
+        let not_held = || Refusal::NotHeld { lock: key.clone() };
+        let Delayed { holder: closed, lost, .. } = self.remove_delay(key, token).ok_or_else(not_held)?;
+        let LostHold { mode, .. } = lost.ok_or_else(not_held)?;
         let claim = Claim::Request(change.alter.request);
         let (principal, fingerprint) = (change.principal.clone(), change.fingerprint);
-        let request = Request { claim, mode, principal, fingerprint, ..lost.request };
+        let whole = closed.request.mode;
+        let request = Request { claim, mode, principal, fingerprint, ..closed.request };
         let deadline = lease_ms.map(|lease_ms| self.state.globals.now.after_ms(lease_ms));
         let lease = deadline.map(|deadline| Lease { handle: None, deadline, attempt: 0 });
-        let holder = Holder { lease, extras: lost.extras, ..Holder::new(request, &self.state.globals) };
+        let holder = Holder { lease, extras: closed.extras, ..Holder::new(request, &self.state.globals) };
         let new = self.next_token();
         self.granted(key, new, EventKind::Resumed { from: token, mode }, &holder, self.at_once(Fairness::Fair));
         let grant = holder.grant(new, change.alter.request.number);
+        let mut before = holder.clone();
+        before.request.mode = whole;
+        // What the lost hold had given up stays closed, under the new token: it is not closed to the resumed hold.
+        if let Some(given_up) = self.given_up(&before, mode) {
+            self.begin_delay(key, new, &given_up, EndReason::Released);
+        }
         self.insert_holder(key, new, holder);
         Ok(Outcome::Granted(grant))
-    }
-
-    /// Removes a lost hold from what is closed, and returns it with the mode that was lost. What the hold had given up
-    /// before stays closed.
-    fn take_lost(&mut self, key: &LockKey, token: FencingToken) -> Option<(Holder, Mode)> {
-        let Delayed { holder, lost, .. } = self.remove_delay(key, token)?;
-        let mode = lost?.mode;
-        if let Some(given_up) = self.given_up(&holder, mode) {
-            self.begin_delay(key, token, &given_up, EndReason::Released);
-        }
-        Some((holder, mode))
     }
 
     /// Refuses a hold that is no longer kept closed, a wrong handle, and a lock beyond the session's quota.
@@ -141,15 +139,18 @@ impl Machine {
         self.quotas.one_more(QuotaKind::HoldersOfLock, holders)
     }
 
-    /// The refusal of a try for a lock that is held, awaited or kept closed.
+    /// The refusal of an exclusive try for a lock that is held, awaited or kept closed.
     pub(super) fn held_or_kept_closed(&self, key: &LockKey) -> Refusal {
-        self.held_by_another(key, None)
+        self.held_by_another(key, Mode::Exclusive, None)
     }
 
-    /// Like [`held_or_kept_closed`](Self::held_or_kept_closed), for the holder with token `own`. Names another holder.
-    /// If there is none, names the ended hold whose name or permits open first.
-    pub(super) fn held_by_another(&self, key: &LockKey, own: Option<FencingToken>) -> Refusal {
+    /// The refusal of a request in this mode. If the request belongs to the hold with the token `own`, names another
+    /// holder. Names the ended hold whose name or permits open first if there is no holder, or if the request could
+    /// share the lock with the holders.
+    pub(super) fn held_by_another(&self, key: &LockKey, mode: Mode, own: Option<FencingToken>) -> Refusal {
         let other = self.state.holders(key).find(|(token, _)| Some(*token) != own);
+        let is_open = self.state.lock(key).is_none_or(|lock| lock.delays.is_empty());
+        let other = other.filter(|(_, holder)| is_open || holder.request.mode.conflicts_with(mode));
         let holder = other.map(|(token, holder)| Box::new(self.view(token, holder)));
         let closings = self.closings(key).filter(|_| holder.is_none());
         let closed = closings.min_by_key(|closing| (closing.until, closing.token)).map(Box::new);

@@ -99,7 +99,7 @@ impl Machine {
         self.lease_in_bounds(DurationField::Lease, take.lease_ms)?;
         let key = &take.lock;
         if self.state.lock(key).is_some_and(|lock| lock.handles.contains_key(&take.handle)) {
-            return Err(self.held_or_kept_closed(key));
+            return Err(self.held_by_another(key, take.access.mode, None));
         }
         self.admission(key, take.access, take.patience, Fairness::Fair, None)
     }

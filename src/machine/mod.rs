@@ -91,8 +91,8 @@ pub struct Machine {
     sweep_incomplete: bool,
     /// Locks at which the commands of this entry have ended what the sweep left.
     swept: BTreeSet<LockKey>,
-    /// How many commands of this entry free more documents than one command frees at once.
-    large_unlocks: u64,
+    /// The namespaces of this entry's commands on more documents than one command frees at once.
+    large_unlocks: Vec<Namespace>,
 }
 
 /// Owners to check for a deadlock before this command ends.

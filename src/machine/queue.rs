@@ -153,16 +153,23 @@ impl Machine {
     }
 
     /// The waiters that a session overtakes at this lock: those that wait for another lock which the session holds, and
-    /// all waiters behind them.
+    /// all waiters behind them. Some of those that wait only for the other lock are left out.
     pub(super) fn passable(&self, session: SessionId, at: &LockKey) -> BTreeMap<u64, Claim> {
         let mut waiters = Vec::new();
         let awaited = self.held_elsewhere(session, at).filter(|(_, lock, _)| lock.queue.has_sets());
         for (key, lock, (token, holder)) in awaited {
+            let mut shared = false;
             for (sequence, waiter) in lock.queue.iter() {
                 if waiter.waits_for(token, holder.request.mode) && !lock.admits(waiter.request.mode) {
-                    waiters.push((*sequence, key.clone(), waiter.request.claim));
+                    let shares = waiter.request.mode == Mode::Shared;
+                    // A later shared waiter outside a set is in no other queue, and what is behind it is behind the
+                    // first one too.
+                    if !(shared && shares) || waiter.purpose == Purpose::Set {
+                        waiters.push((*sequence, key.clone(), waiter.request.claim));
+                    }
+                    shared |= shares;
                     // All later waiters are behind this one.
-                    if waiter.request.mode != Mode::Shared {
+                    if !shares {
                         break;
                     }
                 }
@@ -212,11 +219,11 @@ impl Machine {
 
     /// Checks again the queues where the session of a new hold waits, because the hold may let it overtake waiting sets
     /// there. If a waiter lacks permits only because of this hold, the sessions of the other holders may overtake the
-    /// sets behind it too, so their queues are checked as well.
+    /// sets behind it too, so their queues are checked as well. A set that lacked permits before was overtaken already.
     pub(super) fn recheck_passing(&mut self, key: &LockKey, claim: Claim, mode: Mode) {
         let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { return };
         let free = u64::from(lock.limit.unwrap_or_default()).saturating_sub(lock.permits_held + lock.permits_reserved);
-        if lock.queue.has_want_between(free, free + mode.permits()) {
+        if lock.queue.holds_back_a_set(free, free + mode.permits()) {
             return self.holders_changed(key);
         }
         claim.session().into_iter().for_each(|id| self.look_again_for(id, key));

@@ -12,15 +12,15 @@ use crate::state::{DeadlineOf, Holder, Lock, Unlocking, WhichHeld, looked_at};
 
 impl Machine {
     /// Frees these documents. Returns how many there were, including those that are left to the sweep. Refuses a
-    /// command on more documents than are freed at once if too many of those are unfinished.
+    /// command on more documents than are freed at once if too many of those are in the entry or unfinished.
     pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Result<Outcome, Refusal> {
         let newest = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens);
         let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
         let unlocking = Unlocking { namespace, which, newest, since, next };
         let at_once = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
         if self.names(&unlocking).nth(at_once).is_some() {
-            self.quotas.one_more(QuotaKind::UnlocksOfMany, self.large_unlocks)?;
-            self.large_unlocks += 1;
+            self.one_more_unlock(&unlocking.namespace, self.large_unlocks.iter())?;
+            self.large_unlocks.push(unlocking.namespace.clone());
         }
         let (mut locks, mut leaves_some) = (0, false);
         for (at, (name, held)) in self.meant(&unlocking).enumerate() {
@@ -32,7 +32,7 @@ impl Machine {
         }
         if leaves_some {
             let others = self.state.globals.unlocking.iter().filter(|other| !unlocking.includes(other));
-            self.quotas.one_more(QuotaKind::UnlocksOfMany, others.count() as u64)?;
+            self.one_more_unlock(&unlocking.namespace, others.map(|other| &other.namespace))?;
         }
         let (_, left) = self.unlock_some(unlocking);
         if let Some(left) = left.filter(|_| leaves_some) {
@@ -42,6 +42,22 @@ impl Machine {
             });
         }
         Ok(Outcome::Freed { locks })
+    }
+
+    /// Refuses one more large command of this namespace if too many of these are of the same namespace, or if they are
+    /// too many together. All unfinished ones are in one record, so a bound for each namespace is not enough.
+    fn one_more_unlock<'a>(
+        &self,
+        namespace: &Namespace,
+        others: impl Iterator<Item = &'a Namespace>,
+    ) -> Result<(), Refusal> {
+        let (mut own, mut all) = (0, 0);
+        for other in others {
+            (own, all) = (own + u64::from(other == namespace), all + 1);
+        }
+        self.quotas.one_more(QuotaKind::UnlocksOfMany, own)?;
+        let limit = limits::UNLOCKS_OF_MANY_ALL_MAX as u64;
+        if all < limit { Ok(()) } else { Err(Refusal::Quota { what: QuotaKind::UnlocksOfMany, limit }) }
     }
 
     /// Continues the oldest of the unfinished commands. Returns how many documents it looked at.

@@ -89,7 +89,7 @@ impl Machine {
         }
         let waits = !lock.admits_upgrade(token);
         if waits && patience == Patience::Try {
-            return Err(self.held_by_another(key, Some(token)));
+            return Err(self.held_by_another(key, Mode::Exclusive, Some(token)));
         }
         if waits {
             self.quotas.one_more(QuotaKind::Waiters, self.state.used(&key.namespace).waiters)?;

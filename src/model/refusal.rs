@@ -19,7 +19,7 @@ pub enum Refusal {
         lock: LockKey,
         /// One of the holders. `None` if only waiters or an ended hold block the command.
         holder: Option<Box<HolderView>>,
-        /// If there is no holder: the ended hold whose name or permits open first.
+        /// If no holder blocks the command: the ended hold whose name or permits open first.
         closed: Option<Box<Closing>>,
     },
     /// The same session and owner hold the lock or wait for it already.
@@ -288,7 +288,7 @@ pub enum QuotaKind {
     LocksOfSet,
     /// Processes of a namespace that gave signs of life.
     Processes,
-    /// Commands of all namespaces that free more documents than one command frees at once.
+    /// Commands that free more documents than one command frees at once, in a namespace or in all.
     UnlocksOfMany,
 }
 

@@ -43,7 +43,7 @@ pub struct Globals {
     /// The position of the newest event.
     pub newest_event: Position,
     /// Commands that free more documents than one command may look at, oldest first, at most
-    /// [`UNLOCKS_OF_MANY_MAX`](crate::limits::UNLOCKS_OF_MANY_MAX).
+    /// [`UNLOCKS_OF_MANY_ALL_MAX`](crate::limits::UNLOCKS_OF_MANY_ALL_MAX).
     pub unlocking: Vec<Unlocking>,
     /// After `closed_until` has passed: the first lock whose queue was not checked since.
     pub opening: Option<LockKey>,

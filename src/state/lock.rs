@@ -108,12 +108,14 @@ impl Lock {
         usize::from(own) < self.queue.sets()
     }
 
-    /// Whether this mode could be held if the hold `of` did not exist.
+    /// Whether this mode could be held if the hold `of` did not exist. What a downgrade of that hold keeps closed is
+    /// not closed to its successor.
     pub(crate) fn admits_instead(&self, of: FencingToken, mode: Mode) -> bool {
         let mut others = self.holders.iter().filter(|(token, _)| **token != of).map(|(_, holder)| holder.request.mode);
+        let closed = self.delays.keys().any(|ended| *ended != of);
         match mode {
-            Mode::Exclusive => others.next().is_none() && self.delays.is_empty(),
-            Mode::Shared => others.all(|mode| mode == Mode::Shared) && self.delays.is_empty(),
+            Mode::Exclusive => others.next().is_none() && !closed,
+            Mode::Shared => others.all(|mode| mode == Mode::Shared) && !closed,
             Mode::Permits(count) => {
                 let freed = self.holders.get(&of).map_or(0, |holder| holder.request.mode.permits());
                 let used = self.permits_held - freed + self.permits_reserved;

@@ -106,8 +106,8 @@ struct Index {
     barging: BTreeMap<u64, BTreeSet<u64>>,
     /// The number of waiters that belong to a set.
     sets: usize,
-    /// The number of waiters for permits, by the permits that they want.
-    permits: BTreeMap<u64, usize>,
+    /// The number of waiters for permits, by whether they belong to a set, and by the permits that they want.
+    permits: BTreeMap<(bool, u64), usize>,
     /// For each way to request the lock, the first waiter that blocks the request. While waiters only join at the end,
     /// it only moves toward the end, so that a search looks at each waiter once. An upgrade, which waits at number 0,
     /// is left out.
@@ -199,10 +199,12 @@ impl Waiters {
         self.sets() != 0
     }
 
-    /// Whether a waiter wants more permits than `free`, but at most `were_free`.
-    pub(crate) fn has_want_between(&self, free: u64, were_free: u64) -> bool {
-        free < were_free
-            && self.index.as_ref().is_some_and(|index| index.permits.range(free + 1..=were_free).next().is_some())
+    /// Whether a waiter that wants at most `were_free` permits wants more than `free`, and a set that wants at most
+    /// `were_free` is that waiter or may be behind it.
+    pub(crate) fn holds_back_a_set(&self, free: u64, were_free: u64) -> bool {
+        let Some(index) = self.index.as_ref().filter(|_| free < were_free) else { return false };
+        let wants = |in_set, least| index.permits.range((in_set, least)..=(in_set, were_free)).next().is_some();
+        wants(true, 0) && (wants(true, free + 1) || wants(false, free + 1))
     }
 
     /// The first waiter that blocks a request of this way if it joins the end of the queue.
@@ -231,7 +233,7 @@ impl Index {
     fn add(&mut self, place: u64, waiter: &Waiter) {
         self.sets += usize::from(waiter.purpose == Purpose::Set);
         if let Mode::Permits(count) = waiter.request.mode {
-            *self.permits.entry(count.into()).or_default() += 1;
+            *self.permits.entry((waiter.purpose == Purpose::Set, count.into())).or_default() += 1;
         }
         let Some(number) = NonZeroU64::new(place) else { return };
         if waiter.barges() && self.first_in_the_way[Way::BEHIND_FAIR.at()].is_none() {
@@ -245,11 +247,12 @@ impl Index {
     /// Removes a waiter from the index. `left` are the waiters that remain.
     fn remove(&mut self, place: u64, waiter: &Waiter, left: &BTreeMap<u64, Waiter>) {
         let want = want(waiter.request.mode);
-        self.sets -= usize::from(waiter.purpose == Purpose::Set);
-        if let Some(waiters) = self.permits.get_mut(&want) {
+        let in_set = waiter.purpose == Purpose::Set;
+        self.sets -= usize::from(in_set);
+        if let Some(waiters) = self.permits.get_mut(&(in_set, want)) {
             *waiters -= 1;
             if *waiters == 0 {
-                self.permits.remove(&want);
+                self.permits.remove(&(in_set, want));
             }
         }
         if let Some(places) = self.barging.get_mut(&want) {

@@ -243,7 +243,7 @@ fn globals() -> Globals {
         closed_until: Some(TIME),
         leaderless_ms: u64::MAX,
         newest_event: position,
-        unlocking: vec![unlocking; limits::UNLOCKS_OF_MANY_MAX],
+        unlocking: vec![unlocking; limits::UNLOCKS_OF_MANY_ALL_MAX],
         opening: Some(lock()),
     }
 }

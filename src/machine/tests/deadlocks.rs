@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at one event among many")]
 
-use super::costs::{acquire, apply};
+use super::costs::{acquire, apply, set};
 use super::cycles::{open, set_limit};
 use super::mirror::entry;
 use crate::limits;
@@ -81,6 +81,37 @@ fn a_deadlock_behind_many_readers_is_found() {
     let owners: Vec<_> = cycle.iter().map(|link| link.owner.as_str()).collect();
     assert_eq!(owners, ["p", "reader-400"], "the shortest way round: {cycle:#?}");
     assert_eq!(machine.deadlock_checks_skipped(), 0);
+}
+
+/// A deadlock is found although one of its sessions overtakes what waits for its hold: many readers, alone or in sets,
+/// with many writers behind each of them.
+#[test]
+fn a_deadlock_of_a_session_that_overtakes_many_is_found() {
+    const WAITERS: u64 = 1_100;
+    let reads = |command| {
+        let Command::Acquire(mut asks) = command else { panic!("an acquire") };
+        asks.locks.insert(LockName::parse("k").expect("legal"), Mode::Shared.into());
+        asks
+    };
+    for in_sets in [false, true] {
+        let mut machine = opened(4);
+        granted(&mut machine, acquire(1, 1, "k", Some("o")));
+        for number in 1..=WAITERS {
+            let own = format!("own-{number}");
+            let asks = if in_sets { set(2, number, &["k".into(), own]) } else { acquire(2, number, "k", None) };
+            queued(&mut machine, Command::Acquire(reads(asks)));
+        }
+        (1..=WAITERS).for_each(|number| queued(&mut machine, acquire(2, WAITERS + number, "k", None)));
+        granted(&mut machine, acquire(3, 1, "m", Some("z")));
+        let asks = reads(set(4, 1, &["k".into(), "m".into()]));
+        let owner = Some(Owner::parse("t").expect("legal"));
+        queued(&mut machine, Command::Acquire(Acquire { owner, ..asks }));
+        queued(&mut machine, acquire(3, 2, "k", Some("z")));
+        let cycle = refused(&mut machine, acquire(1, 2, "m", Some("o")));
+        let owners: Vec<_> = cycle.iter().map(|link| link.owner.as_str()).collect();
+        assert_eq!(owners, ["o", "z"], "o passes the set, which waits behind what o holds: {cycle:#?}");
+        assert_eq!(machine.deadlock_checks_skipped(), 0);
+    }
 }
 
 /// An upgrade of a hold with a lease ends with that hold, so it closes no cycle, even though readers wait for its

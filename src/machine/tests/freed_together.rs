@@ -1,5 +1,6 @@
-//! Long queues, compared with the naive model: sets of mixed modes at few locks, sessions that overtake them, and
-//! commands and expiries that free several locks at once. No request has an owner, so nothing is refused as a deadlock.
+//! Long queues, compared with the naive model: sets of mixed modes at few locks, sessions that overtake them, holds
+//! that keep their locks closed or are handed over, and commands and expiries that free several locks at once. No
+//! request has an owner, so nothing is refused as a deadlock.
 
 use super::cycles::{open, set_limit, waits};
 use super::mirror::{Watched, entry};
@@ -79,6 +80,11 @@ impl Scenario {
                 vec![Command::Release(Release { request, answered_below, name, token, acquire: 0 })]
             }
             (7, _) => vec![set_limit(3 - self.random.below(2) as u32)],
+            (8, Some((name, token))) => {
+                let to = SessionId::new(0, self.sessions[self.random.below(SESSIONS) as usize]);
+                let lock = LockKey { namespace: Namespace::default(), name };
+                vec![Command::Manage(Manage { lock, what: Managing::HandOver { token, to } })]
+            }
             _ if CLAIMS_MAX <= claims.len() => vec![Command::Tick],
             (8..13, _) => vec![self.acquire(request, 2)],
             _ => vec![self.acquire(request, 1)],
@@ -86,10 +92,14 @@ impl Scenario {
     }
 
     /// An acquire of this number of locks, or of fewer if a lock was drawn twice. Many leases end at the same time.
+    /// Some requests without a shared lock keep their locks closed for a while.
     fn acquire(&mut self, request: RequestId, locks: u64) -> Command {
-        let locks = (0..locks + self.random.below(locks)).map(|_| self.member()).collect();
+        let locks: SmallMap<LockName, Access> = (0..locks + self.random.below(locks)).map(|_| self.member()).collect();
         let lease_ms = (self.random.below(4) == 0).then(|| 100 - self.stamp % 100);
-        let (owner, patience, metadata, extras) = (None, Patience::Session, Metadata::default(), None);
+        let closes = self.random.below(6) == 0 && locks.values().all(|access| access.mode != Mode::Shared);
+        let at_least_ms = closes.then(|| 1 + self.random.below(60));
+        let extras = closes.then(|| Box::new(Extras { at_least_ms, ..Extras::default() }));
+        let (owner, patience, metadata) = (None, Patience::Session, Metadata::default());
         Command::Acquire(Acquire { request, answered_below: 0, locks, owner, patience, metadata, lease_ms, extras })
     }
 }

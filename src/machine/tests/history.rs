@@ -173,14 +173,14 @@ fn a_history_verifies_after_all_its_records_were_dropped() {
     let (mut watched, mut dropped) = (Watched::default(), Position::default());
     watched.apply(&entry(1, vec![], vec![open("default", 1), acquire(1, 1, "a")]));
     let before = read(&watched.machine, None, &mut dropped, 10);
-    for namespace in 2.. {
+    for namespace in 2..1_000 {
         let acquire = acquire(namespace, 1, "a");
         watched.apply(&entry(namespace, vec![], vec![open(&format!("n{namespace}"), namespace.into()), acquire]));
         if watched.machine.state.globals.history_floor != Position::default() {
             break;
         }
     }
-    assert_eq!(watched.machine.state.globals.history_floor, dropped, "other records were dropped, too");
+    assert_eq!(watched.machine.state.globals.history_floor, dropped, "none or other records were dropped");
     let later = watched.machine.now().0 + 1;
     watched.apply(&entry(later, vec![], vec![release(1, 2, "a", 1), acquire(1, 3, "a")]));
     watched.compare_mirror();

@@ -193,6 +193,53 @@ fn unlocks_of_many_in_one_entry_are_bounded() {
     assert_eq!(driven.outcome(0, unlock_all(Some(0))), Outcome::Freed { locks: 0 }, "the next entry has its own bound");
 }
 
+fn tenant(number: u64) -> Namespace {
+    Namespace::parse(&format!("tenant-{number}")).expect("legal")
+}
+
+fn grab_of(of: u64, number: u64, term: Option<u64>) -> Command {
+    let Command::Document(DocumentCommand::Grab(grab)) = grab_in_term(number, number, term) else { panic!("a grab") };
+    let lock = LockKey { namespace: tenant(of), name: name(number) };
+    Command::Document(DocumentCommand::Grab(Grab { lock, ..grab }))
+}
+
+fn unlock_all_of(of: u64, term: u64) -> Command {
+    Command::Document(DocumentCommand::UnlockAll { namespace: tenant(of), process: process(), term: Some(term) })
+}
+
+/// The unlocks of one namespace leave room for those of others, in an entry and among those that are unfinished. All
+/// together are bounded too.
+#[test]
+fn unlocks_of_many_of_one_namespace_leave_room_for_others() {
+    let (own, all) = (limits::UNLOCKS_OF_MANY_MAX as u64, limits::UNLOCKS_OF_MANY_ALL_MAX as u64);
+    let (tenants, documents) = (all / own + 1, limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX as u64 + 1);
+    let mut driven = Driven(Machine::new());
+    for of in 1..=tenants {
+        driven.apply(0, (1..=documents).map(|number| grab_of(of, number, None)).collect());
+    }
+    let mut outcomes_of = |commands: Vec<Command>| -> Vec<Outcome> {
+        driven.apply(0, commands).commands.into_iter().map(|reply| reply.outcome).collect()
+    };
+    let none = Outcome::Freed { locks: 0 };
+    let outcomes = outcomes_of((0..=own).map(|term| unlock_all_of(1, term)).chain([unlock_all_of(2, 0)]).collect());
+    assert_eq!(outcomes[own as usize..], [too_many(), none.clone()], "the second namespace waits for the first");
+    let commands = (1..=tenants).flat_map(|of| (0..own).map(move |term| unlock_all_of(of, term)));
+    let outcomes = outcomes_of(commands.collect());
+    let refused = Outcome::Refused(Refusal::Quota { what: QuotaKind::UnlocksOfMany, limit: all });
+    assert_eq!(outcomes[..all as usize], vec![none; all as usize]);
+    assert_eq!(outcomes[all as usize..], vec![refused; own as usize]);
+    for (number, term) in (documents + 1..).zip((1..=own).rev()) {
+        let outcomes = outcomes_of(vec![grab_of(1, number, Some(0)), unlock_all_of(1, term)]);
+        assert_eq!(outcomes[1], Outcome::Freed { locks: 1 });
+    }
+    let last = documents + own + 1;
+    for (of, expected) in [(1, too_many()), (2, Outcome::Freed { locks: 1 })] {
+        let outcomes = outcomes_of(vec![grab_of(of, last, Some(0)), unlock_all_of(of, 0)]);
+        assert_eq!(outcomes[1], expected, "of namespace {of}");
+    }
+    driven.0.check().expect("whole");
+}
+
 /// When the time without grants after a restore is over, many queues are checked in rounds. A command first checks its
 /// own queue if no round has checked it yet.
 #[test]

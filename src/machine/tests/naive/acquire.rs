@@ -145,7 +145,7 @@ impl Naive {
         }
         let free = self.clear_ahead(ask, u64::MAX) && self.fits(&lock, ask.mode);
         if patience == Patience::Try && !free && !self.is_first_behind_cached(&lock) {
-            return Err(self.held_or_closed(&lock, self.holder(&lock, |_| false)));
+            return Err(self.held_or_closed(&lock, ask.mode, self.holder(&lock, |_| false)));
         }
         Ok(())
     }

@@ -141,7 +141,7 @@ impl Naive {
         }
         if first.is_some() || patience == Patience::Try {
             let named = |hold: &Hold| first.map_or(hold.token != token, |first| hold.token == first);
-            return self.held_or_closed(lock, self.holder(lock, |hold| !named(hold)));
+            return self.held_or_closed(lock, Mode::Exclusive, self.holder(lock, |hold| !named(hold)));
         }
         let end = if let Patience::For { ms } = patience { Some(LogTime(self.now.0 + ms)) } else { None };
         let of_lease = self.holds[at].lease_end.is_some() || self.holds[at].ends.is_some();
@@ -177,18 +177,19 @@ impl Naive {
             return Outcome::Refused(Refusal::WrongHandle);
         }
         self.changes(lock, None);
-        let mut over = self.lost.remove(at);
-        let (claim, principal, ask) = (Claim::Request(alter.request), principal.clone(), over.ask.clone());
-        let (mode, _) = over.lost.take().expect("just found");
-        let (ends, closed_until) = (over.ends, over.closed_until);
-        if let (Some(rest), Some(until)) = (rest_of(over.ask.mode, mode), closed_until.filter(|until| now <= *until)) {
-            (over.ask.mode, over.until) = (rest, until);
-            self.lost.push(over);
-        }
-        let payload = payload.clone();
-        self.grant(Ask { claim, principal, mode, since: now, payload, lease_ms, set: false, ..ask });
+        let Lost { ask, lost, ends, closed_until, .. } = self.lost.remove(at);
+        let (claim, principal, payload) = (Claim::Request(alter.request), principal.clone(), payload.clone());
+        let (mode, _) = lost.expect("just found");
+        let rest = rest_of(ask.mode, mode).zip(closed_until.filter(|until| now <= *until));
+        let ask = Ask { claim, principal, mode, since: now, payload, lease_ms, set: false, ..ask };
+        let token = self.grant(ask.clone()).token;
         let hold = self.holds.last_mut().expect("just granted");
         (hold.ends, hold.closed_until) = (ends, closed_until);
-        Outcome::Granted(grant_of(hold, 0))
+        let grant = grant_of(hold, 0);
+        if let Some((mode, until)) = rest {
+            let ask = Ask { mode, ..ask };
+            self.lost.push(Lost { ask, token, until, since: now, lost: None, ends, closed_until });
+        }
+        Outcome::Granted(grant)
     }
 }

@@ -26,8 +26,11 @@ impl Naive {
         others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
     }
 
-    /// The answer to a try: it names a holder, or else the ended hold whose name or permits open first.
-    pub(super) fn held_or_closed(&self, lock: &LockKey, holder: Option<HolderView>) -> Outcome {
+    /// The answer to a try in this mode: it names a holder, or else the ended hold whose name or permits open first. A
+    /// holder that the try could share the lock with is named only if nothing is closed.
+    pub(super) fn held_or_closed(&self, lock: &LockKey, mode: Mode, holder: Option<HolderView>) -> Outcome {
+        let open = !self.lost.iter().any(|lost| lost.ask.lock == *lock);
+        let holder = holder.filter(|holder| open || conflict(holder.mode, mode));
         let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock && holder.is_none());
         let closed = lost.min_by_key(|lost| (lost.until, lost.token)).map(|lost| {
             let (token, who, until) = (lost.token, lost.ask.metadata.name().into(), lost.until);

@@ -34,8 +34,8 @@ impl Naive {
         parts.sort_by_key(|part| part.ask.lock.clone());
         let lacks =
             |part: &&&Wait| !(self.clear_ahead(&part.ask, part.sequence) && self.fits(&part.ask.lock, part.ask.mode));
-        let lock = parts.iter().find(lacks).map_or(&wait.ask.lock, |part| &part.ask.lock);
-        self.held_or_closed(lock, self.holder(lock, |_| false))
+        let Ask { lock, mode, .. } = parts.iter().find(lacks).map_or(&wait.ask, |part| &part.ask);
+        self.held_or_closed(lock, *mode, self.holder(lock, |_| false))
     }
 
     /// Records which recalled holds of the session an answer contains.

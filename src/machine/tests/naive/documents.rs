@@ -102,7 +102,7 @@ impl Naive {
                     self.end_hold(at, EndReason::Overtaken, None);
                 }
                 Some(_) => {
-                    return self.held_or_closed(&lock, self.holder(&lock, |_| false));
+                    return self.held_or_closed(&lock, Mode::Exclusive, self.holder(&lock, |_| false));
                 }
                 None if self.free.iter().any(|free| free.0 == lock) => {}
                 None => return Outcome::Refused(Refusal::NotHeld { lock }),
@@ -128,7 +128,7 @@ impl Naive {
             return refused;
         }
         if self.is_first_behind_cached(&lock) {
-            return self.held_or_closed(&lock, self.holder(&lock, |_| false));
+            return self.held_or_closed(&lock, Mode::Exclusive, self.holder(&lock, |_| false));
         }
         self.takes.push(Taken { lock: lock.clone(), id, handle: grab.ts.handle(), payload: Some(payload), over: None });
         self.marks.push(Mark { lock, ts: grab.ts, term: grab.term, prepared: grab.prepare });

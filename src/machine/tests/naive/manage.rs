@@ -116,11 +116,16 @@ impl Naive {
         let next = waits.min_by_key(|(_, wait)| wait.sequence).map(|(at, _)| at);
         let ask = match next {
             Some(next) => {
+                let mode = self.waits[next].ask.mode;
                 let old = self.holds.remove(at);
-                let fits = self.fits(lock, self.waits[next].ask.mode);
+                // What a downgrade of the hold closed is not closed to the successor, which closes it again.
+                let own = |lost: &Lost| lost.ask.lock == *lock && lost.token == from && !is_semaphore(lost.ask.mode);
+                let own = self.lost.iter().position(own).map(|at| self.lost.remove(at));
+                let fits = self.fits(lock, mode);
                 self.holds.insert(at, old);
+                self.lost.extend(own.filter(|_| !fits || mode != Mode::Exclusive));
                 if !fits {
-                    return self.held_or_closed(lock, self.holder(lock, held));
+                    return self.held_or_closed(lock, mode, self.holder(lock, held));
                 }
                 self.wait_changes(next);
                 self.waits.remove(next).ask

@@ -20,7 +20,7 @@ impl Naive {
         }
         let used = |ask: &Ask| ask.lock == take.lock && ask.handle.as_ref() == Some(&take.handle);
         if self.holds.iter().any(|hold| used(&hold.ask)) || self.waits.iter().any(|wait| used(&wait.ask)) {
-            return self.held_or_closed(&take.lock, self.holder(&take.lock, |_| false));
+            return self.held_or_closed(&take.lock, take.access.mode, self.holder(&take.lock, |_| false));
         }
         let ask = Ask {
             lock: take.lock.clone(),
