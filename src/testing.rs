@@ -263,6 +263,8 @@ mod tests {
     use std::task::{Context, Wake};
 
     use super::*;
+    use crate::model::Query;
+    use crate::service::Freshness;
 
     /// Counts how often a task would be polled again.
     struct Wakes(AtomicUsize);
@@ -273,7 +275,7 @@ mod tests {
         }
     }
 
-    /// A dropped cluster leaves nothing running, although a handle on a node remains.
+    /// A dropped cluster leaves nothing running, although a handle on a node remains. Calls of that handle fail.
     #[tokio::test]
     async fn a_dropped_cluster_stops() {
         let cluster = Cluster::start(1, None).await.expect("a cluster");
@@ -282,6 +284,10 @@ mod tests {
         drop(cluster);
         while views.changed().await.is_ok() {}
         assert!(*node.closing().borrow());
+        let free = Command::DropLease { lock: free_lock().expect("legal"), handle: Handle::from_random(0) };
+        let (submitted, read) =
+            tokio::join!(node.submit(Call::new(free)), node.query(Query::Totals, Freshness::Linearizable));
+        assert!(submitted.is_err() && read.is_err(), "{submitted:?} {read:?}");
     }
 
     /// A wait for a leader among stopped nodes uses no CPU time: no poll wakes its own task.

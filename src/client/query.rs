@@ -8,7 +8,7 @@ use crate::clock::millis;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
     About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, Page, Query,
-    SessionId, SessionView, Totals,
+    SessionId, SessionView, Totals, page_rows,
 };
 use crate::service::{LockService, NotSent, ServiceError, Status};
 
@@ -38,14 +38,24 @@ impl<S: LockService> Client<S> {
         ListRequest { client: self, filter }
     }
 
-    /// Returns one page of the namespace's sessions, after the given session. `rows` is limited to a page.
+    /// Returns one page of the namespace's sessions, after the given session. `rows` is limited to a page; 0 means a
+    /// whole one.
     pub async fn sessions(
         &self,
         after: Option<SessionId>,
         rows: u32,
     ) -> Result<ReadAt<Page<SessionView>>, ClientError> {
-        let namespace = self.settings.namespace.clone();
-        Ok(read!(self, Query::Sessions { namespace, after, rows }, Sessions))
+        let (mut after, wanted, mut found) = (after, page_rows(rows), Vec::new());
+        loop {
+            let (namespace, rows) = (self.settings.namespace.clone(), (wanted - found.len()) as u32);
+            let ReadAt { index, now, value } = read!(self, Query::Sessions { namespace, after, rows }, Sessions);
+            found.extend(value.rows);
+            let more = value.next.is_some();
+            if !more || found.len() == wanted {
+                return Ok(ReadAt { index, now, value: Page { rows: found, more } });
+            }
+            after = value.next;
+        }
     }
 
     /// Returns all sessions of the namespace, read page by page. Sessions that open or end meanwhile may be missing.
@@ -130,7 +140,17 @@ impl<S: LockService> ListRequest<'_, S> {
 
     /// Reads one page.
     pub async fn page(&self) -> Result<ReadAt<Page<LockSummary>>, ClientError> {
-        Ok(read!(self.client, Query::List(self.filter.clone()), Locks))
+        let (mut filter, wanted, mut found) = (self.filter.clone(), page_rows(self.filter.rows), Vec::new());
+        loop {
+            filter.rows = (wanted - found.len()) as u32;
+            let ReadAt { index, now, value } = read!(self.client, Query::List(filter.clone()), Locks);
+            found.extend(value.rows);
+            let more = value.next.is_some();
+            if !more || found.len() == wanted {
+                return Ok(ReadAt { index, now, value: Page { rows: found, more } });
+            }
+            filter.after = value.next;
+        }
     }
 
     /// Reads all pages. Locks that are acquired or released meanwhile may be missing.

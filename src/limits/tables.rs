@@ -3,13 +3,20 @@
 /// Subscribers that have disconnected are removed when the table has twice as many entries as after the last removal,
 /// and at least twice as many as this.
 pub const SESSIONS_SWEPT_MIN: usize = 64;
+/// Locks or sessions that one query of a listing looks at. A longer listing has several queries, between which the node
+/// serves others.
+pub const LISTED_MAX: usize = 10_000;
 /// Watches of one source on a node, unless the config has another number. These are `watch` and waits until a lock is
 /// free.
 pub const WATCHERS_A_PRINCIPAL_MAX: usize = 1_024;
 /// Watches of all sources on a node.
 pub const WATCHERS_A_NODE_MAX: usize = 4_096;
-/// Time without a leader after which a node ends its watches. Their clients continue at a node that has one.
+/// Time without a leader after which a node ends its watches, if it is longer than [`WATCH_ELECTIONS_MAX`] elections.
+/// Their clients continue at a node that has a leader.
 pub const WATCH_LEADERLESS_MS_MAX: u64 = 5_000;
+/// Longest election timeouts for which a node without a leader keeps its watches. An election may be repeated because
+/// of a split vote.
+pub const WATCH_ELECTIONS_MAX: u32 = 3;
 /// Pause before a retry of a watch that was refused because there are too many.
 pub const WATCH_PAUSE_MS: u64 = 1_000;
 /// Backups that a node makes in the time below. A second one may be needed to compare it, or after an interrupted copy.

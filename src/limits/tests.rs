@@ -36,8 +36,8 @@ fn fits(name: &str, text: &str) -> bool {
     }
 }
 
-/// The limits of messages, files and ports.
-fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
+/// The limits of messages, calls and files.
+fn of_wire_and_disk() -> Vec<(&'static str, u128)> {
     constants![
         FRAME_BYTES_MAX,
         LIST_ELEMENTS_MAX,
@@ -53,6 +53,9 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         WRONG_HANDLES_A_SECOND,
         WATCHERS_A_PRINCIPAL_MAX,
         WATCHERS_A_NODE_MAX,
+        WATCH_LEADERLESS_MS_MAX,
+        WATCH_ELECTIONS_MAX,
+        HEALTH_WATCHES_MAX,
         AUDITED_ACTS_A_SECOND,
         AUDITED_ASKS_A_SECOND,
         BACKUPS_A_MINUTE_MAX,
@@ -68,6 +71,13 @@ fn of_wire_and_ports() -> Vec<(&'static str, u128)> {
         ENDPOINTS_MAX,
         COMMANDS_A_SECOND_MAX,
         SNAPSHOT_LOG_BYTES_MIN,
+    ]
+    .to_vec()
+}
+
+/// The limits of ports and their connections.
+fn of_connections() -> Vec<(&'static str, u128)> {
+    constants![
         CLIENT_CONNECTIONS_MAX,
         CLIENT_CONNECTIONS_AN_ADDRESS_MAX,
         CLIENT_UNPROVEN_MAX,
@@ -148,15 +158,17 @@ fn the_page_has_the_values() {
         PERMITS_MAX,
         HOLD_DEPTH_MAX,
         UNLOCKS_OF_MANY_MAX,
+        UNLOCKS_OF_MANY_ALL_MAX,
         REQUESTS_REMEMBERED_MAX,
         PAGE_ROWS_MAX,
+        LISTED_MAX,
         EVENTS_KEPT_MAX,
         HISTORY_RECORDS_MAX,
         HISTORY_BYTES_MAX,
         HISTORY_BYTES_ALL_MAX,
         EPOCH_MAX,
     ];
-    let constants = [constants.to_vec(), of_wire_and_ports()].concat();
+    let constants = [constants.to_vec(), of_wire_and_disk(), of_connections()].concat();
     let rows = PAGE.lines().filter(|line| line.ends_with("` |")).map(|line| line.split(" | ").collect::<Vec<_>>());
     let mut found = Vec::new();
     for row in rows {

@@ -3,8 +3,8 @@
 use super::Machine;
 use super::lease::KnownLease;
 use crate::model::{
-    Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName, Namespace,
-    OpenSession, Principal, Refusal, SessionId,
+    Alteration, Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName,
+    Namespace, OpenSession, Principal, Refusal, SessionId,
 };
 use crate::state::Holder;
 
@@ -68,14 +68,47 @@ impl Machine {
         }
     }
 
-    /// Whether a cancel of a take or an unlock of documents finds something to end.
+    /// Whether a command that gives back or ends something finds it. False for all other commands.
     #[must_use]
     pub fn ends_something(&self, command: &Command) -> bool {
-        if let Command::CancelTake { lock, take, .. } = command {
-            return self.take_owner(lock, *take).is_some();
+        match command {
+            Command::CloseSession { session, .. } => self.lives(*session),
+            Command::Cancel { request } => self.state.claims_of(*request).next().is_some(),
+            Command::Release(release) => self.holds(release.request.session, &release.name, release.token),
+            Command::Alter(alter) => match alter.what {
+                Alteration::Downgrade { token } | Alteration::ReturnPermits { token, .. } => {
+                    self.holds(alter.request.session, &alter.name, token)
+                }
+                Alteration::Upgrade { .. } | Alteration::SetValue { .. } | Alteration::Resume { .. } => false,
+            },
+            Command::CancelTake { lock, take, .. } => self.take_owner(lock, *take).is_some(),
+            Command::DropLease { lock, handle } => self.lease_owner(lock, handle).is_some(),
+            Command::Document(unlock @ (DocumentCommand::Unlock { .. } | DocumentCommand::UnlockAll { .. })) => {
+                !self.owners_of_documents(unlock).is_empty()
+            }
+            Command::OpenSession(_)
+            | Command::Attach(_)
+            | Command::Disconnected { .. }
+            | Command::EndSession(_)
+            | Command::ChangeSetting(_)
+            | Command::Acquire(_)
+            | Command::TakeLease(_)
+            | Command::Document(_)
+            | Command::Manage(_)
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure { .. }
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => false,
         }
-        let Command::Document(document) = command else { return false };
-        !self.owners_of_documents(document).is_empty()
+    }
+
+    /// Whether an open session holds this lock of its namespace under this token.
+    fn holds(&self, session: SessionId, name: &LockName, token: FencingToken) -> bool {
+        let Some(namespace) = self.namespace_of(session) else { return false };
+        let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
+        let holder = self.state.holder(&lock, token);
+        holder.is_some_and(|holder| holder.request.claim.session() == Some(session))
     }
 
     /// The refusal of a grab with a `ts` that is not known, of a lock that is held.

@@ -9,11 +9,11 @@ use super::acquire::Admission;
 use crate::limits;
 use crate::model::{
     Acquire, Checked, Claim, Document, DocumentId, DocumentState, EndReason, FencingToken, Health, HolderView,
-    ListFilter, ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Patience, Place,
+    ListFilter, ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Part, Patience, Place,
     Position, ProcessPing, Query, QueryReply, QueryResult, Refusal, RequestId, SessionId, SessionView, TokenState,
     ValidTokens, WaiterView, WallTime, WhichDocuments, WhichPings, page_rows,
 };
-use crate::state::{ClaimState, Holder, Waiter, looked_at};
+use crate::state::{ClaimState, Holder, Session, Waiter, looked_at};
 
 impl Machine {
     /// Returns the place of a waiting set in the queue of the first lock that it lacks. If it lacks none, returns its
@@ -131,14 +131,18 @@ impl Machine {
         let holders = self.state.lock(key).map(|lock| &lock.holders);
         let next = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens + 1);
         let lowest_valid = holders.and_then(|holders| holders.keys().next().copied()).unwrap_or(next);
+        let holder = holders.and_then(|holders| holders.get(&token));
         let state = if next <= token {
             TokenState::UnknownEpoch
-        } else if holders.is_some_and(|holders| holders.contains_key(&token)) {
+        } else if holder.is_some() {
             TokenState::Valid
         } else {
             TokenState::Stale
         };
-        Checked { state, lowest_valid }
+        let since = holder.map(|holder| holder.since);
+        let session = holder.and_then(|holder| holder.request.claim.session());
+        let deadline = holder.and_then(|holder| holder.deadline(self.state.session_deadline(session)));
+        Checked { state, lowest_valid, since, deadline }
     }
 
     fn valid_tokens(&self, key: &LockKey) -> ValidTokens {
@@ -172,14 +176,18 @@ impl Machine {
 
     fn list(&self, filter: &ListFilter) -> QueryResult {
         let rows_max = page_rows(filter.rows);
-        let mut rows = Vec::new();
+        let (mut rows, mut last) = (Vec::new(), None::<&LockName>);
         // No lock's name begins with a prefix that is not a valid name.
         let prefix = LockName::parse(&filter.prefix);
         let first = prefix.unwrap_or(LockName::least()).max(filter.after.clone().unwrap_or(LockName::least()));
         let first = LockKey { namespace: filter.namespace.clone(), name: first };
         let named = |key: &LockKey| key.namespace == filter.namespace && key.name.as_str().starts_with(&filter.prefix);
-        for (key, lock) in self.state.locks.range(first..).take_while(|(key, _)| named(key)) {
+        for ((key, lock), looked) in self.state.locks.range(first..).take_while(|(key, _)| named(key)).zip(1..) {
             looked_at();
+            if limits::LISTED_MAX < looked {
+                return QueryResult::Locks(Part { rows, next: last.cloned() });
+            }
+            let before = last.replace(&key.name);
             let shown = match filter.show {
                 ListShow::All => true,
                 ListShow::Held => !lock.holders.is_empty(),
@@ -195,7 +203,7 @@ impl Machine {
                 continue;
             }
             if rows.len() == rows_max {
-                return QueryResult::Locks(Page { rows, more: true });
+                return QueryResult::Locks(Part { rows, next: before.cloned() });
             }
             rows.push(LockSummary {
                 lock: key.clone(),
@@ -208,29 +216,41 @@ impl Machine {
                 value: self.value_of(key),
             });
         }
-        QueryResult::Locks(Page { rows, more: false })
+        QueryResult::Locks(Part { rows, next: None })
     }
 
     fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> QueryResult {
         let rows_max = page_rows(rows);
         let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let mut views =
-            self.state.sessions.range(later).filter(|(_, session)| session.record.namespace == *namespace).map(
-                |(id, session)| SessionView {
-                    session: *id,
-                    namespace: namespace.clone(),
-                    metadata: (*session.record.metadata).clone(),
-                    ttl_ms: session.record.ttl_ms,
-                    opened: session.record.opened,
-                    deadline: session.record.deadline,
-                    disconnected: session.record.disconnected,
-                    leaderless_ms: self.state.globals.leaderless_ms.saturating_sub(session.record.leaderless_ms),
-                    holds: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Holding(_))).count() as u64,
-                    waits: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Waiting(_))).count() as u64,
-                },
-            );
-        let rows: Vec<_> = views.by_ref().take(rows_max).collect();
-        QueryResult::Sessions(Page { rows, more: views.next().is_some() })
+        let (mut rows, mut last) = (Vec::new(), None);
+        for ((id, session), looked) in self.state.sessions.range(later).zip(1..) {
+            looked_at();
+            let listed = session.record.namespace == *namespace;
+            if limits::LISTED_MAX < looked || (listed && rows.len() == rows_max) {
+                return QueryResult::Sessions(Part { rows, next: last });
+            }
+            last = Some(*id);
+            if listed {
+                rows.push(self.session_view(*id, session));
+            }
+        }
+        QueryResult::Sessions(Part { rows, next: None })
+    }
+
+    fn session_view(&self, id: SessionId, session: &Session) -> SessionView {
+        let record = &session.record;
+        SessionView {
+            session: id,
+            namespace: record.namespace.clone(),
+            metadata: (*record.metadata).clone(),
+            ttl_ms: record.ttl_ms,
+            opened: record.opened,
+            deadline: record.deadline,
+            disconnected: record.disconnected,
+            leaderless_ms: self.state.globals.leaderless_ms.saturating_sub(record.leaderless_ms),
+            holds: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Holding(_))).count() as u64,
+            waits: session.claims().filter(|(_, _, s)| matches!(s, ClaimState::Waiting(_))).count() as u64,
+        }
     }
 
     fn claim(&self, lock: Option<&LockKey>, claim: Claim) -> Option<Outcome> {

@@ -141,9 +141,9 @@ pub enum QueryResult {
     /// Result of [`Query::Inspect`].
     Lock(LockView),
     /// Result of [`Query::List`], in name order.
-    Locks(Page<LockSummary>),
+    Locks(Part<LockSummary, LockName>),
     /// Result of [`Query::Sessions`], in id order.
-    Sessions(Page<SessionView>),
+    Sessions(Part<SessionView, SessionId>),
     /// Result of [`Query::Claim`].
     Claim {
         /// The outcome if the claim is finished, or its place in the queue. A session's request whose answer was
@@ -185,6 +185,15 @@ pub struct Page<T> {
     pub more: bool,
 }
 
+/// A part of a listing. A query looks at a limited number of locks or sessions, so that it does not delay others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part<T, C> {
+    /// The rows, in order of their names or ids. There may be none although others follow.
+    pub rows: Vec<T>,
+    /// The name or id after which the next part begins; `None` at the end.
+    pub next: Option<C>,
+}
+
 /// Whether a token is current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
@@ -193,6 +202,10 @@ pub struct Checked {
     /// Every lower token of the lock is stale. For an exclusive lock this is the valid token; for a free name, the next
     /// token.
     pub lowest_valid: FencingToken,
+    /// When the token's hold began; `None` unless the token is valid.
+    pub since: Option<LogTime>,
+    /// When that hold ends unless it is renewed. `None` also if only a release ends it.
+    pub deadline: Option<LogTime>,
 }
 
 /// The verdict on a token, see [`Checked`].

@@ -172,7 +172,7 @@ impl Authorizer {
                 self.need(if own { Right::Lock } else { Right::Admin }, lock)?;
                 // The holder may know which sessions are open where its lock is, but not how others ended.
                 let open_here = machine.namespace_of(*to) == Some(&lock.namespace);
-                let hidden = !open_here && self.hides(machine, *to);
+                let hidden = !open_here && (self.hides(machine, *to) || !machine.was_opened(*to));
                 Ok(hidden.then(|| Outcome::Refused(unknown(*to))))
             }
         }

@@ -73,7 +73,7 @@ impl Node {
             Ok(Err(_)) => Err(ServiceError::Stopping),
             Err(_) => {
                 let why = format!("node {} is behind the leader; ask another node", self.core.id);
-                Err(ServiceError::Internal(why))
+                Err(self.not_sent(NotSent::Unreachable(why)))
             }
         }
     }

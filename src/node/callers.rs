@@ -107,25 +107,10 @@ impl Node {
                 let watcher =
                     self.core.watchers.admit(self.source(authorizer.as_ref())).map_err(ServiceError::not_sent)?;
                 self.watched(subscription.scope.clone(), || {
-                    let (events, feed) = self.core.shared.hub.subscribe(subscription, self.clone().cut_off());
+                    let (events, feed) = self.core.shared.hub.subscribe(subscription, self.info().cut_off());
                     self.spawn(feed.map(|()| drop(watcher)));
                     events
                 })
-            }
-        }
-    }
-
-    /// Waits until this node has known of no leader for long, and returns the error of its watchers: it learns of no
-    /// events, and another node may have a leader.
-    async fn cut_off(self) -> ServiceError {
-        let mut leader = self.core.leader.subscribe();
-        let longest = Duration::from_millis(limits::WATCH_LEADERLESS_MS_MAX);
-        loop {
-            if leader.wait_for(Option::is_none).await.is_err() {
-                return ServiceError::Stopping;
-            }
-            if tokio::time::timeout(longest, leader.wait_for(Option::is_some)).await.is_err() {
-                return self.not_sent(NotSent::NoLeader);
             }
         }
     }

@@ -137,6 +137,8 @@ impl Node {
             cluster_id: self.core.consensus.cluster_id(),
             node: self.core.id,
             leader: self.core.leader.subscribe(),
+            leaderless_max: Duration::from_millis(limits::WATCH_LEADERLESS_MS_MAX)
+                .max(limits::WATCH_ELECTIONS_MAX * self.core.election_max),
             endpoints: self.core.endpoints.subscribe(),
             connections: self.core.connections,
             deadlocks: self.core.shared.deadlocks.subscribe(),
@@ -225,11 +227,14 @@ impl Node {
         self.tasks.stop_runtime();
     }
 
-    /// Ends all tasks of this node at once, without a transfer of leadership and without a last checkpoint.
+    /// Ends all tasks of this node at once, without a transfer of leadership and without a last checkpoint. Calls that
+    /// wait fail. Needs a node with its own runtime, which also runs the tasks of Raft.
     pub(crate) fn abort(&self) {
         self.core.stop.send_replace(true);
         // The tasks have handles on the node, so it would never be dropped.
         drop(std::mem::take(&mut *self.tasks.running.lock()));
+        self.core.queue.end();
+        self.core.shared.claim_waiters.wake_all();
         self.tasks.stop_runtime();
     }
 }

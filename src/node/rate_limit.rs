@@ -11,7 +11,7 @@ use super::authorizer::Authorizer;
 use super::buckets::Buckets;
 use crate::clock::{Clock, Instant};
 use crate::config;
-use crate::model::{Alteration, Command, DocumentCommand, Manage, Managing, Namespace, Principal, SessionId};
+use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, Principal, SessionId};
 use crate::mutex::Mutex;
 use crate::service::NotSent;
 
@@ -56,8 +56,6 @@ impl Bucket {
 enum Within<'a> {
     Namespace(&'a Namespace),
     Session(SessionId),
-    /// The namespace of what the command ends. A limit may refuse the command only if there is nothing to end.
-    Ending(&'a Namespace),
 }
 
 /// A bucket with the tokens that it gets in a second.
@@ -109,10 +107,10 @@ impl RateLimits {
         if of_principal.is_none() && !self.on.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let within = within(command).filter(|within| !matches!(within, Within::Ending(_)) || !ends(command));
+        let within = within(command).filter(|_| !ends(command));
         let refusable = within.is_some();
         let namespace = within.and_then(|within| match within {
-            Within::Namespace(namespace) | Within::Ending(namespace) => Some(namespace.clone()),
+            Within::Namespace(namespace) => Some(namespace.clone()),
             Within::Session(session) => namespace_of(session),
         });
         let (now, mut limited) = (clock.now(), self.limited.lock());
@@ -142,19 +140,18 @@ impl RateLimits {
     }
 }
 
-/// Returns the namespace of a command that a limit may refuse; `None` for commands that release, end or attach, and
-/// for those of nodes and operators.
+/// Returns the namespace of a command that a limit may refuse; `None` for an attach and for commands of nodes and
+/// operators.
 fn within(command: &Command) -> Option<Within<'_>> {
     match command {
         Command::OpenSession(open) => Some(Within::Namespace(&open.namespace)),
         Command::Acquire(acquire) => Some(Within::Session(acquire.request.session)),
-        Command::Alter(alter) => match alter.what {
-            Alteration::Downgrade { .. } | Alteration::ReturnPermits { .. } => None,
-            Alteration::Upgrade { .. } | Alteration::SetValue { .. } | Alteration::Resume { .. } => {
-                Some(Within::Session(alter.request.session))
-            }
-        },
+        Command::Alter(alter) => Some(Within::Session(alter.request.session)),
+        Command::CloseSession { session, .. } => Some(Within::Session(*session)),
+        Command::Cancel { request } => Some(Within::Session(request.session)),
+        Command::Release(release) => Some(Within::Session(release.request.session)),
         Command::TakeLease(take) => Some(Within::Namespace(&take.lock.namespace)),
+        Command::CancelTake { lock, .. } | Command::DropLease { lock, .. } => Some(Within::Namespace(&lock.namespace)),
         Command::Manage(Manage { what: Managing::BreakHold { .. }, .. }) => None,
         Command::Manage(manage) => Some(Within::Namespace(&manage.lock.namespace)),
         Command::Document(document) => match document {
@@ -162,21 +159,15 @@ fn within(command: &Command) -> Option<Within<'_>> {
             DocumentCommand::SwapValue { lock, .. }
             | DocumentCommand::Confirm { lock, .. }
             | DocumentCommand::RemoveExpired { lock, .. } => Some(Within::Namespace(&lock.namespace)),
-            DocumentCommand::Ping { namespace, .. } => Some(Within::Namespace(namespace)),
-            DocumentCommand::Unlock { namespace, .. } | DocumentCommand::UnlockAll { namespace, .. } => {
-                Some(Within::Ending(namespace))
-            }
+            DocumentCommand::Ping { namespace, .. }
+            | DocumentCommand::Unlock { namespace, .. }
+            | DocumentCommand::UnlockAll { namespace, .. } => Some(Within::Namespace(namespace)),
             DocumentCommand::StopPing { .. } => None,
         },
-        Command::CancelTake { lock, .. } => Some(Within::Ending(&lock.namespace)),
         Command::Attach(_)
         | Command::Disconnected { .. }
-        | Command::CloseSession { .. }
         | Command::EndSession(_)
         | Command::ChangeSetting(_)
-        | Command::Cancel { .. }
-        | Command::Release(_)
-        | Command::DropLease { .. }
         | Command::Tick
         | Command::LeaderlessGap { .. }
         | Command::Configure { .. }
@@ -195,8 +186,8 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::limits::RATES_SWEPT_MIN;
     use crate::model::{
-        DocumentId, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, LogTime, Metadata, OpenSession,
-        ProcessId, SessionClose,
+        Alter, Alteration, DocumentId, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, LogTime,
+        Metadata, OpenSession, ProcessId, Release, RequestId, SessionClose,
     };
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
@@ -242,7 +233,7 @@ mod tests {
 
         fn close(&self, authorizer: &Authorizer) -> Result<(), NotSent> {
             let close = Command::CloseSession { session: SessionId::new(0, 1), end: SessionClose::Done };
-            self.rates.check(&close, Some(authorizer), &self.clock, |_| None, |_| false)
+            self.rates.check(&close, Some(authorizer), &self.clock, |_| None, |_| true)
         }
 
         fn renew(&self, authorizer: &Authorizer, renewals: usize) -> Result<(), NotSent> {
@@ -335,8 +326,8 @@ mod tests {
         rates.open(Some(&ci), &ours).expect("one more");
     }
 
-    /// A cancel or an unlock without anything to end is limited, because it is remembered, and so are pings and changes
-    /// of documents. A cancel of something passes, and counts for its principal.
+    /// What finds nothing to give back or to end is limited, because it takes a place in the log, and so are pings and
+    /// changes of documents. What finds something passes, and counts for its principal.
     #[test]
     fn ending_nothing_is_limited() {
         let (ours, ci) = (namespace("ours"), authorizer("commands_a_second = 1\n"));
@@ -345,10 +336,23 @@ mod tests {
         let (handle, ts) = (Handle::from_random(1), DocumentId([1; 12]));
         let cancel = Command::CancelTake { lock: lock.clone(), take: LeaseRequestId(1), handle: handle.clone() };
         let ping = DocumentCommand::Ping { namespace: namespace.clone(), process: process() };
+        let request = RequestId { session: SessionId::new(0, 1), number: 1 };
+        let (name, token, answered_below) = (key().name, FencingToken::new(0, 1), 0);
+        let alter = |what| Command::Alter(Alter { request, answered_below, name: key().name, what });
         let ending = [
             cancel.clone(),
+            Command::DropLease { lock: key(), handle: handle.clone() },
+            Command::CloseSession { session: request.session, end: SessionClose::Done },
+            Command::Cancel { request },
+            Command::Release(Release { request, answered_below, name, token, acquire: 0 }),
+            alter(Alteration::Downgrade { token }),
+            alter(Alteration::ReturnPermits { token, count: 1 }),
             Command::Document(DocumentCommand::Unlock { namespace: namespace.clone(), ts, name: Some(key().name) }),
-            Command::Document(DocumentCommand::UnlockAll { namespace, process: process(), term: None }),
+            Command::Document(DocumentCommand::UnlockAll {
+                namespace: namespace.clone(),
+                process: process(),
+                term: None,
+            }),
         ];
         let always = [
             ping,
@@ -356,13 +360,14 @@ mod tests {
             DocumentCommand::SwapValue { lock: key(), handle, seen: None, value: None },
             DocumentCommand::RemoveExpired { lock, token: FencingToken::new(0, 1), deadline: LogTime(1) },
         ];
-        for command in ending.iter().cloned().chain(always.map(Command::Document)) {
+        for command in ending.into_iter().chain(always.map(Command::Document)) {
             for (rates, authorizer) in [(rates(None, &[("ours", 1)]), None), (RateLimits::default(), Some(&ci))] {
                 let rates = Timed::new(rates);
-                let sent = |ends| rates.rates.check(&command, authorizer, &rates.clock, |_| None, |_| ends);
+                let of_session = |_| Some(namespace.clone());
+                let sent = |ends| rates.rates.check(&command, authorizer, &rates.clock, of_session, |_| ends);
                 sent(false).expect("the first");
                 sent(false).expect_err("its rate");
-                assert_eq!(sent(true).is_ok(), ending.contains(&command), "{command:?}");
+                sent(true).expect("it gives something back");
             }
         }
     }

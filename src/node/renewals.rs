@@ -5,7 +5,7 @@ use super::authorizer::Authorizer;
 use super::forward::{Forward, Forwarded, unexpected};
 use super::proof::{replace_proof, shown};
 use super::proposer::queue::Now;
-use super::service::{answered, redacted, refused};
+use super::service::{answered, refused};
 use crate::model::{RenewalTarget, Reply};
 use crate::service::{RenewalCall, ServiceError};
 
@@ -61,7 +61,7 @@ impl Node {
             self.core.queue.renewals(self.source(authorizer), renewals, now).map_err(|why| self.not_sent(why))?;
         let mut replies = Vec::with_capacity(waiting.len());
         for reply in waiting {
-            match redacted(authorizer, answered(reply).await) {
+            match answered(reply).await.map(|reply| self.redacted(authorizer, reply)) {
                 Ok(reply) => replies.push(reply),
                 // Some renewals were applied before, so the error must not say that the whole list was not sent.
                 Err(ServiceError::NotSent { .. }) if !replies.is_empty() => {

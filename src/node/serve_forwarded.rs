@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::auth::Caller;
 use super::authorizer::right_of;
 use super::forward::{Forward, Forwarded};
-use super::service::{answered, redacted};
+use super::service::answered;
 use super::{Node, validate};
 use crate::auth::Who;
 use crate::limits;
@@ -47,8 +47,8 @@ impl Node {
             Forward::Submit(call) => {
                 validate::check(&call)?;
                 let hidden = self.hidden(authorizer, &call).await?;
-                let reply = answered(self.propose_authorized(authorizer, hidden, *call)?).await;
-                redacted(authorizer, reply).map(Forwarded::Reply)
+                let reply = answered(self.propose_authorized(authorizer, hidden, *call)?).await?;
+                Ok(Forwarded::Reply(self.redacted(authorizer, reply)))
             }
             Forward::Renew(renewals) => self.renew_here(authorizer, renewals).await.map(Forwarded::Replies),
             Forward::Settled { claim, wait_ms } => {

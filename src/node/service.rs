@@ -153,11 +153,24 @@ impl Node {
             if self.serves().await {
                 let authorizer = authorizer.as_ref();
                 let hidden = self.hidden(authorizer, &call).await?;
-                return redacted(authorizer, answered(self.propose_authorized(authorizer, hidden, call)?).await);
+                let reply = answered(self.propose_authorized(authorizer, hidden, call)?).await?;
+                return Ok(self.redacted(authorizer, reply));
             }
             // Boxed, so that the future of a call that is served here reserves no space for forwarding.
             Box::pin(self.submit_to_leader(call)).await
         }
+    }
+
+    /// Returns a reply without what the caller may not know of other names, or of how another's session ended.
+    pub(super) fn redacted(&self, authorizer: Option<&Authorizer>, mut reply: Reply) -> Reply {
+        let Some(authorizer) = authorizer else { return reply };
+        authorizer.redact(&mut reply.outcome);
+        if let Outcome::Refused(Refusal::SessionEnded { session, .. }) = reply.outcome
+            && self.core.consensus.machine(|machine| authorizer.hides(machine, session))
+        {
+            reply.outcome = Outcome::Refused(unknown(session));
+        }
+        reply
     }
 
     /// Puts a command of this node itself through the log.
@@ -320,14 +333,4 @@ pub(super) fn refused(machine: &Machine, refusal: Refusal) -> Reply {
 /// Waits for the reply to a queued command or renewal. If the sender is dropped, the outcome is unknown.
 pub(super) async fn answered(reply: oneshot::Receiver<Result<Reply, ServiceError>>) -> Result<Reply, ServiceError> {
     reply.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
-}
-
-/// Returns a reply without what the caller may not know of other names.
-pub(super) fn redacted(
-    authorizer: Option<&Authorizer>,
-    reply: Result<Reply, ServiceError>,
-) -> Result<Reply, ServiceError> {
-    let mut reply = reply?;
-    authorizer.inspect(|authorizer| authorizer.redact(&mut reply.outcome));
-    Ok(reply)
 }

@@ -17,7 +17,7 @@ use super::types::Types;
 use crate::codec;
 use crate::limits::{CHECKPOINT_FIRST_MS, REBUILD_RECORDS};
 use crate::state::RecordKey;
-use crate::storage::{Checkpoint, Head, Job, SnapshotFile};
+use crate::storage::{Checkpoint, Head, Job, LogId, SnapshotFile, Wal};
 
 impl Shared {
     /// Writes the changes since the last checkpoint to the mirror, if there are any.
@@ -151,19 +151,30 @@ pub(super) struct Pace {
     first: Duration,
     every: Duration,
     snapshot_log_bytes_min: u64,
+    purge_margin_entries: u64,
 }
 
 impl From<&RaftSettings> for Pace {
     fn from(settings: &RaftSettings) -> Self {
         let every = Duration::from_millis(settings.checkpoint_ms);
         let first = Duration::from_millis(CHECKPOINT_FIRST_MS).min(every);
-        Self { first, every, snapshot_log_bytes_min: settings.snapshot_log_bytes_min }
+        let (snapshot_log_bytes_min, purge_margin_entries) =
+            (settings.snapshot_log_bytes_min, settings.purge_margin_entries);
+        Self { first, every, snapshot_log_bytes_min, purge_margin_entries }
     }
+}
+
+/// Returns the approximate size of the newest entries of a log, which stay after a snapshot.
+fn unpurgeable_bytes(wal: &dyn Wal, purge_margin_entries: u64) -> u64 {
+    let state = wal.state();
+    let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
+    let entries = index(state.last) - index(state.purged);
+    wal.size_bytes() * entries.min(purge_margin_entries) / entries.max(1)
 }
 
 /// Writes checkpoints and requests snapshot files when they are due. Ends with the first failure, which stops the node.
 pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, pace: Pace) {
-    let mut seen = 0;
+    let mut seen = unpurgeable_bytes(&*shared.wal, pace.purge_margin_entries);
     let mut wait = pace.first;
     loop {
         tokio::select! {

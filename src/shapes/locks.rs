@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::{Holder, Waiter, Who};
 use crate::client;
-use crate::model::{Closing, LockName, LockSummary, LockView, LogTime, Namespace, SessionId, SessionView};
+use crate::model::{Closing, LockName, LockSummary, LockView, LogTime, Namespace, SessionView};
 
 /// One lock, with its holders and waiters. A free name has no kind.
 #[derive(Debug, Serialize, ToSchema)]
@@ -129,11 +129,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Whether this is the session with this id.
-    pub(crate) fn is(&self, id: SessionId) -> bool {
-        self.session == id.to_string()
-    }
-
     pub(crate) fn new(view: &SessionView, now: LogTime) -> Self {
         Self {
             session: view.session.to_string(),

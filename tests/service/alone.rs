@@ -1,6 +1,8 @@
 //! Answers of a node without a quorum.
 
 use lockkeeper::model::{Claim, LockKey, LockName, Namespace, RequestId};
+use lockkeeper::rpc::pb;
+use lockkeeper::rpc::pb::locks_client::LocksClient;
 use lockkeeper::service::{ClaimRef, LockService, NotSent, Scope, ServiceError, Subscription};
 use lockkeeper::testing::Cluster;
 
@@ -39,6 +41,15 @@ async fn a_node_without_a_leader_ends_its_watches() {
             other.close().await;
         }
         let mut meanwhile = watch().await;
+        // Watches of one session end, too. Only the node's own streams of sessions continue.
+        let endpoint = format!("http://{}", cluster.endpoints()[alone.id() as usize - 1]);
+        let mut locks = LocksClient::connect(endpoint).await.expect("connected");
+        for scope in [pb::watch_request::Scope::SessionEnd(7), pb::watch_request::Scope::Holds(7)] {
+            let request = pb::WatchRequest { scope: Some(scope), ..Default::default() };
+            let mut events = locks.watch(request).await.expect("subscribed").into_inner();
+            let end = events.message().await.expect_err("no event");
+            assert_eq!(end.metadata().get("lockkeeper-error").expect("a code"), "no-leader", "{end}");
+        }
         for events in [&mut before, &mut meanwhile] {
             let end = loop {
                 match events.next().await {

@@ -289,7 +289,8 @@ impl Fake {
             Query::Totals => QueryResult::Totals(Totals::default()),
             Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock.clone())),
             Query::Check { token, .. } => {
-                QueryResult::Checked(Checked { state: TokenState::Valid, lowest_valid: *token })
+                let state = TokenState::Valid;
+                QueryResult::Checked(Checked { state, lowest_valid: *token, since: None, deadline: None })
             }
             Query::Claim { .. } => QueryResult::Claim { outcome: None, recalled: vec![] },
             Query::Tokens { lock } => QueryResult::Tokens(ValidTokens {

@@ -133,7 +133,8 @@ async fn a_hold_is_read_when_it_is_first_watched() {
     fake.rule(|asked| match asked {
         Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 7) => {
             let lowest_valid = FencingToken::new(0, 8);
-            Reaction::Answer(QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid }))
+            let checked = Checked { state: TokenState::Stale, lowest_valid, since: None, deadline: None };
+            Reaction::Answer(QueryResult::Checked(checked))
         }
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Reaction::Serve
@@ -182,7 +183,8 @@ async fn a_hold_that_was_granted_before_a_gap_is_read() {
     fake.rule(|asked| match asked {
         Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 1) => {
             let lowest_valid = FencingToken::new(0, 2);
-            Reaction::Answer(QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid }))
+            let checked = Checked { state: TokenState::Stale, lowest_valid, since: None, deadline: None };
+            Reaction::Answer(QueryResult::Checked(checked))
         }
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Reaction::Serve

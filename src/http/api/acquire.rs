@@ -10,8 +10,8 @@ use super::problem::{Decided, Failed};
 use super::settle::{Settled, poll};
 use crate::limits;
 use crate::model::{
-    Command, EndReason, FencingToken, Grant, HolderView, LockKey, LogTime, Outcome, Place, Query, QueryResult,
-    RenewalTarget, Reply, TakeLease,
+    Checked, Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, Query, QueryResult, RenewalTarget, Reply,
+    TakeLease,
 };
 use crate::service::{ErrorCode, LockService, Proof, RenewalCall};
 use crate::shapes::Holder;
@@ -103,21 +103,21 @@ impl Call for AcquireBody {
         let prepared = if in_session { self.for_session(context).await? } else { self.for_lease(context)? };
         let Prepared { call, named, request, handle } = prepared;
         let settled = context.settle(&call, named, poll).await?;
-        let mut longer = None;
+        let mut moved = None;
         if let Command::TakeLease(take) = &call.command {
-            longer = context.lengthened(&settled, take).await?;
+            moved = context.lengthened(&settled, take).await?;
         }
-        answered(settled, longer, request, handle)
+        answered(settled, moved, request, handle)
     }
 }
 
 /// The count of the renewal that lengthens a lease after its grant. Those of the caller are larger.
 pub(super) const LENGTHENED_ATTEMPT: u64 = 1;
 
-/// Returns the answer for a settled request. `longer` is the end of a lease that was lengthened.
+/// Returns the answer for a settled request. `moved` is the end of a lease that was moved since its grant.
 pub(super) fn answered<S: LockService>(
     mut settled: Settled<S>,
-    longer: Option<LogTime>,
+    moved: Option<LogTime>,
     request: String,
     handle: Option<String>,
 ) -> Result<Answered<Acquired>, Failed> {
@@ -128,7 +128,7 @@ pub(super) fn answered<S: LockService>(
     } else {
         let grants = settled.granted()?;
         let deadlines = grants.iter().flat_map(|(_, grant)| [grant.deadline, grant.ends]).flatten();
-        let deadline = longer.or(deadlines.min());
+        let deadline = moved.or(deadlines.min());
         let member = |(lock, grant): &(LockKey, Grant)| (lock.name.to_string(), grant.token.to_string());
         let is_set = matches!(settled.reply.outcome, Outcome::GrantedSet(_));
         let only = grants.first().filter(|_| !is_set).map(member).unzip();
@@ -152,17 +152,24 @@ pub(super) fn answered<S: LockService>(
 }
 
 impl<S: LockService> RequestContext<S> {
-    /// Sets the end of a lease that was granted for a short time only, and returns it. Another copy of the request
-    /// finds the end moved, and changes nothing. A late copy changes nothing once the caller has counted a refresh: it
-    /// could shorten the lease.
+    /// Sets the end of a lease that was granted for a short time only, and returns it. If another copy of the request
+    /// or a refresh has moved the end, changes nothing and returns the current end. A late copy changes nothing once
+    /// the caller has counted a refresh: it could shorten the lease.
     async fn lengthened(&self, settled: &Settled<S>, take: &TakeLease) -> Result<Option<LogTime>, Failed> {
         let Outcome::Granted(Grant { token, deadline: Some(deadline), .. }) = &settled.reply.outcome else {
             return Ok(None);
         };
         let short = limits::CLAIM_LEASE_MS_MAX;
-        let whole = take.lease_ms <= short || short < deadline.ms_since(settled.reply.stamp);
-        if whole || !self.ends_as_granted(&take.lock, *token, short).await? {
+        if take.lease_ms <= short || short < deadline.ms_since(settled.reply.stamp) {
             return Ok(None);
+        }
+        let reply = self.query(Query::Check { lock: take.lock.clone(), token: *token }, None).await?;
+        let QueryResult::Checked(Checked { since, deadline, .. }) = reply.answer else {
+            return Err(Failed::unexpected(reply.answer));
+        };
+        // They are equal, too, if the lease has ended: then the renewal is refused.
+        if deadline != since.map(|since| since.after_ms(short)) {
+            return Ok(deadline);
         }
         let (lock, handle, lease_ms) = (take.lock.clone(), take.handle.clone(), take.lease_ms);
         let target = RenewalTarget::Lease { lock, handle, lease_ms };
@@ -176,12 +183,22 @@ impl<S: LockService> RequestContext<S> {
             reply => Err(decided(reply).map_or_else(|failed| failed, Failed::unexpected)),
         }
     }
+}
 
-    /// Whether a lease ends this long after its grant, because no renewal has moved its end, or has ended.
-    async fn ends_as_granted(&self, lock: &LockKey, token: FencingToken, length_ms: u64) -> Result<bool, Failed> {
-        let reply = self.query(Query::Inspect { lock: lock.clone() }, None).await?;
-        let QueryResult::Lock(view) = reply.answer else { return Err(Failed::unexpected(reply.answer)) };
-        let as_granted = |holder: &HolderView| holder.deadline == Some(holder.since.after_ms(length_ms));
-        Ok(view.holders.iter().find(|holder| holder.token == token).is_none_or(as_granted))
+#[cfg(test)]
+mod tests {
+    use super::super::tests::fake::{Fake, LENGTHENED_MS, context};
+    use super::*;
+
+    /// A poll whose lease was lengthened by another poll after its grant returns the new end. It reads the hold alone,
+    /// and not the queue of the lock.
+    #[tokio::test(start_paused = true)]
+    async fn a_poll_returns_the_end_that_another_poll_has_set() {
+        let (context, _stop) = context(&Fake::new());
+        let body = serde_json::json!({"lock": "a", "lease_ms": LENGTHENED_MS, "wait_ms": 60_000});
+        let body: AcquireBody = serde_json::from_value(body).expect("fields");
+        let answered = body.answer(&context).await.expect("granted");
+        let Acquired::Granted(granted) = &answered.value else { panic!("{:?}", answered.value) };
+        assert_eq!(granted.remaining_ms, Some(LENGTHENED_MS));
     }
 }

@@ -13,7 +13,7 @@ use super::problem::{Failed, named};
 use super::settle::bounded;
 use crate::client;
 use crate::limits;
-use crate::model::{About, ListFilter, ListShow, LockName, Query, QueryResult, TokenState};
+use crate::model::{About, ListFilter, ListShow, LockName, Query, QueryResult, TokenState, page_rows};
 use crate::service::LockService;
 use crate::shapes::history::HistoryLine;
 use crate::shapes::{Checked, Explained, Free, Leader, Lock, LockRow, state_word};
@@ -89,7 +89,8 @@ impl Call for LocksQuery {
 
 impl LocksQuery {
     async fn list<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Locks>, Failed> {
-        let filter = ListFilter {
+        let (wanted, mut locks) = (page_rows(self.rows.unwrap_or_default()), Vec::new());
+        let mut filter = ListFilter {
             namespace: context.namespace.clone(),
             prefix: self.prefix.unwrap_or_default(),
             show: match self.show {
@@ -100,12 +101,19 @@ impl LocksQuery {
             },
             older_than_ms: self.older_than_ms.unwrap_or_default(),
             after: named("after", self.after.as_deref().map(LockName::parse).transpose())?,
-            rows: self.rows.unwrap_or_default(),
+            rows: 0,
         };
-        let reply = context.query(Query::List(filter), self.stale).await?;
-        let QueryResult::Locks(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
-        let locks = page.rows.iter().map(|row| LockRow::new(row, reply.now)).collect();
-        Ok(Answered::read(&reply, Locks::Page(LockPage { locks, more: page.more })))
+        loop {
+            filter.rows = (wanted - locks.len()) as u32;
+            let reply = context.query(Query::List(filter.clone()), self.stale).await?;
+            let QueryResult::Locks(part) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+            locks.extend(part.rows.iter().map(|row| LockRow::new(row, reply.now)));
+            let more = part.next.is_some();
+            if !more || locks.len() == wanted {
+                return Ok(Answered::read(&reply, Locks::Page(LockPage { locks, more })));
+            }
+            filter.after.clone_from(&part.next);
+        }
     }
 }
 

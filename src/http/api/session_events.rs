@@ -1,5 +1,6 @@
 //! `sessions/ID/events`: what others do to the holds of a session, and its end, as a stream.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -45,7 +46,8 @@ impl StreamCall for SessionEventsQuery {
             }
         }
         let cluster_id = context.cluster_id()?;
-        Ok(context.stream(Following { holds, end, cluster_id, over: false }))
+        let cut_off = Box::pin(context.api.info.clone().cut_off());
+        Ok(context.stream(Following { holds, end, cut_off, cluster_id, over: false }))
     }
 }
 
@@ -68,6 +70,9 @@ async fn ended<S: LockService>(context: &RequestContext<S>, session: SessionId) 
 struct Following {
     holds: service::Events,
     end: service::Events,
+    /// Ends the stream at a node that has had no leader for long. The holder must not rely on a node that learns of no
+    /// break.
+    cut_off: Pin<Box<dyn Future<Output = ServiceError> + Send>>,
     cluster_id: u128,
     /// Whether the session has ended.
     over: bool,
@@ -97,6 +102,7 @@ impl NextEvent<Happened> for Following {
                 Ok(event) => return self.event(&event),
                 Err(error) => error,
             },
+            error = &mut self.cut_off => return Err(error.into()),
         };
         // The end of a session first ends the events of its holds.
         let longest = Duration::from_millis(limits::SESSION_END_WAIT_MS);

@@ -11,7 +11,7 @@ use super::problem::{Failed, named};
 use crate::client::default_ttl_ms;
 use crate::model::{
     Command, EndSession, Handle, OpenSession, Outcome, Query, QueryResult, Reason, RenewalTarget, SessionClose,
-    SessionId,
+    SessionId, page_rows,
 };
 use crate::service::{self, ErrorCode, LockService, RenewalCall};
 use crate::shapes::{EndedSession, Session};
@@ -205,21 +205,20 @@ impl Call for SessionsQuery {
     type Answer = SessionPage;
 
     async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<SessionPage>, Failed> {
-        let after = named("after", self.after.as_deref().map(session).transpose())?;
-        page(context, after, self.rows.unwrap_or_default(), self.stale).await
+        let mut after = named("after", self.after.as_deref().map(session).transpose())?;
+        let (wanted, mut sessions) = (page_rows(self.rows.unwrap_or_default()), Vec::new());
+        loop {
+            let (namespace, rows) = (context.namespace.clone(), (wanted - sessions.len()) as u32);
+            let reply = context.query(Query::Sessions { namespace, after, rows }, self.stale).await?;
+            let QueryResult::Sessions(part) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+            sessions.extend(part.rows.iter().map(|view| Session::new(view, reply.now)));
+            let more = part.next.is_some();
+            if !more || sessions.len() == wanted {
+                return Ok(Answered::read(&reply, SessionPage { sessions, more }));
+            }
+            after = part.next;
+        }
     }
-}
-
-async fn page<S: LockService>(
-    context: &RequestContext<S>,
-    after: Option<SessionId>,
-    rows: u32,
-    stale: Option<bool>,
-) -> Result<Answered<SessionPage>, Failed> {
-    let reply = context.query(Query::Sessions { namespace: context.namespace.clone(), after, rows }, stale).await?;
-    let QueryResult::Sessions(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
-    let sessions = page.rows.iter().map(|view| Session::new(view, reply.now)).collect();
-    Ok(Answered::read(&reply, SessionPage { sessions, more: page.more }))
 }
 
 /// Shows one session.
@@ -251,11 +250,13 @@ pub(super) async fn one<S: LockService>(
 ) -> Result<Answered<Session>, Failed> {
     // A page begins after a session, so this one begins after the id before it.
     let before = SessionId::from_u64(id.as_u64() - 1).ok();
-    let Answered { status, point, value } = page(context, before, 1, stale).await?;
-    let found = value.sessions.into_iter().find(|session| session.is(id));
+    let query = Query::Sessions { namespace: context.namespace.clone(), after: before, rows: 1 };
+    let reply = context.query(query, stale).await?;
+    let QueryResult::Sessions(part) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+    let found = part.rows.iter().find(|view| view.session == id).map(|view| Session::new(view, reply.now));
     let missing = || {
         let bound = format!("an open session of namespace {}", context.namespace.as_str());
         Failed::malformed(StatusCode::NOT_FOUND, "id", &bound, &id.to_string())
     };
-    Ok(Answered { status, point, value: found.ok_or_else(missing)? })
+    Ok(Answered::read(&reply, found.ok_or_else(missing)?))
 }

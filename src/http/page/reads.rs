@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use super::scans::Scans;
 use crate::limits;
 use crate::model::{
-    HistoryPage, HistoryRecord, ListFilter, ListShow, LockName, LockSummary, LogTime, Namespace, Page, Position, Query,
+    HistoryPage, HistoryRecord, ListFilter, ListShow, LockName, LockSummary, LogTime, Namespace, Part, Position, Query,
     QueryReply, QueryResult, SessionId, SessionView,
 };
 use crate::service::{Freshness, LockService, ServiceError};
@@ -34,10 +34,12 @@ pub(super) async fn each_lock<S: LockService>(
     let mut turn = None;
     loop {
         let QueryReply { index, now, answer } = read(service, Query::List(filter.clone())).await?;
-        let QueryResult::Locks(Page { rows, more }) = answer else { return Err(unexpected()) };
+        let QueryResult::Locks(Part { rows, next }) = answer else { return Err(unexpected()) };
         let ends = rows.iter().any(|row| look(row, now).is_break());
-        let Some(last) = rows.last().filter(|_| more && !ends) else { return Ok((index, now)) };
-        filter.after = Some(last.lock.name.clone());
+        if ends || next.is_none() {
+            return Ok((index, now));
+        }
+        filter.after = next;
         // The proposer and other requests proceed between two parts.
         tokio::task::yield_now().await;
         if turn.is_none() {
@@ -52,21 +54,25 @@ pub(super) fn all_locks(namespace: &Namespace) -> ListFilter {
     ListFilter { namespace: namespace.clone(), prefix, show, older_than_ms, after: None, rows: limits::SCAN_ROWS }
 }
 
-/// Shows each session of a namespace to `look`, in the order of their ids. After the first part it needs a turn.
+/// Shows each session of a namespace after a session to `look`, in the order of their ids, until `look` breaks. Returns
+/// the point of the log of the last part. After the first part it needs a turn.
 pub(super) async fn each_session<S: LockService>(
     service: &S,
     scans: &Scans,
     namespace: &Namespace,
-    mut look: impl FnMut(&SessionView, LogTime) + Send,
-) -> Result<(), ServiceError> {
-    let (mut after, mut turn) = (None, None);
+    mut after: Option<SessionId>,
+    mut look: impl FnMut(&SessionView, LogTime) -> ControlFlow<()> + Send,
+) -> Result<(u64, LogTime), ServiceError> {
+    let mut turn = None;
     loop {
         let query = Query::Sessions { namespace: namespace.clone(), after, rows: limits::SCAN_ROWS };
-        let QueryReply { now, answer, .. } = read(service, query).await?;
-        let QueryResult::Sessions(Page { rows, more }) = answer else { return Err(unexpected()) };
-        rows.iter().for_each(|row| look(row, now));
-        let Some(last) = rows.last().filter(|_| more) else { return Ok(()) };
-        after = Some(last.session);
+        let QueryReply { index, now, answer } = read(service, query).await?;
+        let QueryResult::Sessions(Part { rows, next }) = answer else { return Err(unexpected()) };
+        let ends = rows.iter().any(|row| look(row, now).is_break());
+        if ends || next.is_none() {
+            return Ok((index, now));
+        }
+        after = next;
         tokio::task::yield_now().await;
         if turn.is_none() {
             turn = Some(scans.turn().await?);
@@ -84,7 +90,7 @@ pub(super) async fn one_session<S: LockService>(
     let before = SessionId::from_u64(id.as_u64().saturating_sub(1)).ok();
     let query = Query::Sessions { namespace: namespace.clone(), after: before, rows: 1 };
     let QueryReply { index, now, answer } = read(service, query).await?;
-    let QueryResult::Sessions(Page { rows, .. }) = answer else { return Err(unexpected()) };
+    let QueryResult::Sessions(Part { rows, .. }) = answer else { return Err(unexpected()) };
     Ok((rows.into_iter().find(|row| row.session == id), index, now))
 }
 

@@ -8,13 +8,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::layout::{Commands, Layout};
-use super::reads::{all_locks, each_lock, one_session, unexpected};
+use super::reads::{all_locks, each_lock, each_session, one_session, unexpected};
 use super::refused::Refused;
 use super::summary::problem;
 use super::text::{Client, Link, count, mode, span};
 use super::visit::Visit;
 use crate::limits;
-use crate::model::{About, HolderView, LockKey, LogTime, Page, Query, QueryReply, QueryResult, SessionId, SessionView};
+use crate::model::{About, HolderView, LockKey, LogTime, Query, QueryResult, SessionId, SessionView};
 use crate::service::LockService;
 
 #[derive(Template)]
@@ -99,14 +99,21 @@ impl Row {
 /// Shows the sessions of a namespace.
 pub(super) async fn sessions<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
     let after = visit.field("after").map(str::parse::<SessionId>).transpose()?;
-    let query = Query::Sessions { namespace: visit.namespace.clone(), after, rows: limits::SCREEN_ROWS as u32 };
-    let QueryReply { index, now, answer } = visit.read(query).await?;
-    let QueryResult::Sessions(Page { rows, more }) = answer else { return Err(unexpected().into()) };
-    let last = rows.last().filter(|_| more).map(|row| row.session.to_string());
+    let (mut found, mut more) = (Vec::new(), false);
+    let look = |row: &SessionView, _| {
+        more = found.len() == limits::SCREEN_ROWS;
+        if more {
+            return ControlFlow::Break(());
+        }
+        found.push(row.clone());
+        ControlFlow::Continue(())
+    };
+    let (index, now) = each_session(&visit.service, &visit.shared.scans, &visit.namespace, after, look).await?;
+    let last = found.last().filter(|_| more).map(|row| row.session.to_string());
     let screen = ListScreen {
         layout: visit.layout("Sessions", index).await?,
         commands: visit.target().call("sessions", "sessions"),
-        rows: rows.iter().map(|row| Row::new(row, now)).collect(),
+        rows: found.iter().map(|row| Row::new(row, now)).collect(),
         continued: after.is_some(),
         first: visit.link("/sessions").text(),
         next: last.map(|last| visit.link("/sessions").with("after", &last).text()),

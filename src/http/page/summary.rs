@@ -73,10 +73,11 @@ pub(super) async fn problems<S: LockService>(
         if let Some(problem) = problem(session, now) {
             found.insert(session.session, problem);
         }
+        ControlFlow::Continue(())
     };
-    match each_session(service, scans, namespace, look).await {
+    match each_session(service, scans, namespace, None, look).await {
         // A caller that may read only some names may not know the sessions.
-        Ok(()) | Err(ServiceError::Forbidden { .. }) => Ok((count, found)),
+        Ok(_) | Err(ServiceError::Forbidden { .. }) => Ok((count, found)),
         Err(error) => Err(error),
     }
 }

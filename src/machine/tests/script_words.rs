@@ -221,18 +221,20 @@ impl Names {
     /// An answer to a query, one line for each row.
     pub(super) fn answer(&self, answer: &QueryResult) -> String {
         match answer {
-            QueryResult::Checked(Checked { state, lowest_valid }) => format!("{state:?} lowest_valid={lowest_valid}"),
+            QueryResult::Checked(Checked { state, lowest_valid, .. }) => {
+                format!("{state:?} lowest_valid={lowest_valid}")
+            }
             QueryResult::Lock(view) => self.lock_view(view),
-            QueryResult::Locks(Page { rows, more }) => {
+            QueryResult::Locks(Part { rows, next }) => {
                 let rows = rows.iter().map(|row| {
                     let oldest = row.oldest.as_ref().map_or("none".into(), |holder| self.holder(holder));
                     let limit = row.limit.map_or(String::new(), |limit| format!(" limit={limit}"));
                     let counts = format!("holders={} waiters={}", row.holders, row.waiters);
                     format!("{} {}{limit} {counts} oldest: {oldest}\n", lock(&row.lock), row.kind)
                 });
-                rows.collect::<String>() + if *more { "more" } else { "no more" }
+                rows.collect::<String>() + if next.is_some() { "more" } else { "no more" }
             }
-            QueryResult::Sessions(Page { rows, more }) => {
+            QueryResult::Sessions(Part { rows, next }) => {
                 let rows = rows.iter().map(|row| {
                     let times =
                         format!("ttl={} opened={} {}", time(row.ttl_ms), time(row.opened.0), until(row.deadline));
@@ -245,7 +247,7 @@ impl Names {
                     };
                     format!("{} {times} {counts}{gone}{longer}\n", self.session(row.session))
                 });
-                rows.collect::<String>() + if *more { "more" } else { "no more" }
+                rows.collect::<String>() + if next.is_some() { "more" } else { "no more" }
             }
             QueryResult::Documents(Page { rows, more }) => script_documents::documents(rows, *more),
             QueryResult::Pings(Page { rows, more }) => script_documents::pings(rows, *more),

@@ -9,9 +9,9 @@ use crate::model::*;
 use crate::state::count_of;
 
 const FEW: u64 = 200;
-const MANY: u64 = 400;
+pub(super) const MANY: u64 = 400;
 
-fn name(text: &str) -> LockName {
+pub(super) fn name(text: &str) -> LockName {
     LockName::parse(text).expect("legal")
 }
 
@@ -50,7 +50,7 @@ fn set_of(session: u64, number: u64, locks: &[&str]) -> Command {
     Command::Acquire(set)
 }
 
-fn opened(sessions: u64) -> Machine {
+pub(super) fn opened(sessions: u64) -> Machine {
     let mut machine = Machine::new();
     (1..=sessions).for_each(|session| drop(apply(&mut machine, open(session))));
     machine
@@ -130,7 +130,7 @@ fn one_that_barges_behind_a_fair_waiter_is_found_when_that_leaves() {
 }
 
 /// Opens a session in another namespace.
-fn open_elsewhere(number: u64) -> Command {
+pub(super) fn open_elsewhere(number: u64) -> Command {
     let Command::OpenSession(open) = open(number) else { panic!("an open") };
     Command::OpenSession(OpenSession { namespace: Namespace::parse("elsewhere").expect("legal"), ..open })
 }
@@ -218,6 +218,28 @@ fn many_grants_behind_sets_that_wait_on_are_one_walk() {
     assert!(count <= 10 * many, "{count} were looked at for {many} sets and {many} readers");
 }
 
+/// A set that wants more permits than are returned lacks them before and after each grant of one permit. So such a
+/// grant lets no session overtake the set that could not before, and the queues of the other holders are not checked.
+#[test]
+fn a_grant_of_a_permit_checks_no_queue_of_other_holders() {
+    let mut machine = opened(MANY + 3);
+    let (reader, waiter, waits_in_set) = (MANY + 1, MANY + 2, MANY + 3);
+    apply(&mut machine, set_limit(u32::try_from(MANY).expect("small")));
+    let holds = (1..=MANY).map(|holder| token(&apply(&mut machine, permits(holder, 1, 1)))).collect::<Vec<_>>();
+    for holder in 1..=MANY {
+        let own = format!("own-{holder}");
+        token(&apply(&mut machine, in_mode(acquire(reader, holder, &own, None), Mode::Shared)));
+        queued(&mut machine, acquire(holder, 2, &own, None));
+    }
+    (1..=2).for_each(|number| queued(&mut machine, permits(waiter, number, 1)));
+    let Command::Acquire(mut asks) = set(waits_in_set, 1, &["other".to_owned(), "pool".to_owned()]) else { panic!() };
+    asks.locks.insert(name("pool"), Mode::Permits(5).into());
+    queued(&mut machine, Command::Acquire(asks));
+    let (count, granted) = counted(&mut machine, release(1, 3, "pool", holds[0]));
+    assert_eq!(granted, 1, "the first waiter for a permit");
+    assert!(count < 20, "{count} were looked at for {MANY} holders");
+}
+
 /// A set whose locks are all held is searched for deadlocks once, because its waits have one owner.
 #[test]
 fn a_set_is_searched_for_deadlocks_once() {
@@ -278,7 +300,7 @@ fn a_hand_over_does_not_walk_a_sessions_claims() {
     assert!(count < 10, "{count} were looked at, the session has {MANY} other claims");
 }
 
-fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
+pub(super) fn take(number: u64, lock: &str, lease_ms: u64) -> Command {
     Command::TakeLease(TakeLease {
         lock: key(lock),
         take: LeaseRequestId(number.into()),
@@ -358,38 +380,6 @@ fn many_ends_at_one_lock_are_one_walk() {
     let many = usize::try_from(MANY).expect("small");
     assert_eq!(machine.totals().holders, MANY + 1, "the others have ended");
     assert!(count <= 5 * many, "{count} were looked at for {many} leases that last and {many} that ended");
-}
-
-/// A page of a listing begins where the last page ended, and does not look at other namespaces.
-#[test]
-fn a_page_begins_where_the_last_one_ended() {
-    let mut machine = opened(2);
-    (3..=4).for_each(|session| drop(apply(&mut machine, open_elsewhere(session))));
-    for number in 1..=MANY {
-        apply(&mut machine, acquire(1, number, &format!("lock-{number:05}"), None));
-        apply(&mut machine, acquire(3, number, &format!("lock-{number:05}"), None));
-    }
-    for namespace in ["default", "elsewhere"] {
-        let namespace = Namespace::parse(namespace).expect("legal");
-        let page = |prefix: &str, after: Option<&str>, rows| {
-            let (prefix, after) = (prefix.to_owned(), after.map(name));
-            let filter =
-                ListFilter { namespace: namespace.clone(), prefix, older_than_ms: 0, after, show: ListShow::All, rows };
-            let (answer, count) = count_of(|| machine.query(&Query::List(filter)).answer);
-            let QueryResult::Locks(Page { rows, more }) = answer else { panic!("another answer") };
-            assert!(rows.iter().all(|row| row.lock.namespace == namespace && row.oldest.is_some()));
-            (rows.into_iter().map(|row| row.lock.name.as_str().to_owned()).collect::<Vec<_>>(), more, count)
-        };
-        let names = |from: u64, to: u64| (from..=to).map(|number| format!("lock-{number:05}")).collect::<Vec<_>>();
-        let (rows, more, count) = page("", Some("lock-00390"), 5);
-        assert_eq!((rows, more), (names(391, 395), true));
-        assert!(count < 10, "{count} locks were looked at for a page of five");
-        let (rows, more, count) = page("lock-0039", Some("lock-00001"), 100);
-        assert_eq!((rows, more), (names(390, 399), false));
-        assert!(count < 15, "{count} locks were looked at for the ten with that prefix");
-        assert_eq!(page("lock-0039", Some("lock-00400"), 100).0, names(1, 0), "nothing comes after");
-        assert_eq!(page("\n", None, 100).0, names(1, 0), "no lock has such a name");
-    }
 }
 
 /// A namespace that uses nothing any more has no record left.

@@ -149,7 +149,7 @@ async fn a_removal_before_the_first_start_stops_no_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_restarts_often_writes_a_snapshot_file() {
     let mut cluster = Cluster::start(|settings| {
-        (settings.snapshot_log_bytes_min, settings.checkpoint_ms) = (8 << 10, 10);
+        (settings.snapshot_log_bytes_min, settings.checkpoint_ms, settings.purge_margin_entries) = (8 << 10, 10, 0);
     })
     .await;
     let node = cluster.leader().await % 3 + 1;

@@ -91,10 +91,10 @@ macro_rules! wire_messages {
         }
     };
     ($(
-        $model:ident $(<$of:ident>)? = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $(|| $absent:ident)?
+        $model:ident $(<$($of:ident),+>)? = $wire:ident { $($same:ident),* $(; $($from:ident: $to:ident),+)? } $(|| $absent:ident)?
     )*) => { $(
         wire_leaves! {
-            $model $(<$of>)?: pb::$wire, model => {
+            $model $(<$($of),+>)?: pb::$wire, model => {
                 let $model { $($same,)* $($($to,)+)? } = model;
                 pb::$wire { $($same: Wire::to_wire($same),)* $($($from: Wire::to_wire($to),)+)? }
             }, (_, pb::$wire { $($same,)* $($($from,)+)? }) => Ok($model {
@@ -102,7 +102,7 @@ macro_rules! wire_messages {
                 $($($to: Wire::from_wire(stringify!($from), $from)?,)+)?
             });
         }
-        wire_messages!(@absent $model $(<$of>)?: pb::$wire $(, $absent)?);
+        wire_messages!(@absent $model $(<$($of),+>)?: pb::$wire $(, $absent)?);
     )* };
 }
 

@@ -3,8 +3,8 @@
 use super::table::{Wire, required};
 use crate::model::{
     Arrival, BreakReport, Checked, Closing, Document, ExplainedWait, Explanation, GrantFacts, HistoryPage,
-    HistoryRecord, HolderView, Invalid, LockSummary, LockView, Obstacle, Page, Participant, ProcessPing, SessionView,
-    ValidTokens, WaiterView,
+    HistoryRecord, HolderView, Invalid, LockName, LockSummary, LockView, Obstacle, Page, Part, Participant,
+    ProcessPing, SessionId, SessionView, ValidTokens, WaiterView,
 };
 use crate::rpc::pb;
 use crate::service::{MemberChange, NodeStatus, Status};
@@ -32,13 +32,13 @@ wire_messages! {
     Arrival = Arrival { sequence, queued }
     GrantFacts = GrantFacts { arrival, set, passing, owner, principal, who, why; barging: fairness }
     HistoryRecord = HistoryRecord { event, mode, limit, grant, previous, before, hash }
-    Checked = Checked { state, lowest_valid }
+    Checked = Checked { state, lowest_valid; since_ms: since, deadline_ms: deadline }
     LockView = LockView { lock, kind, limit, holders, waiters, delay_ms, closed, value, free }
     Explanation = Explanation { chain, freed_by, more }
     ValidTokens = ValidTokens { lock, seen, tokens, next }
     HistoryPage = HistoryPage { records, next, floor }
-    Page<LockSummary> = LockPage { rows, more }
-    Page<SessionView> = SessionPage { rows, more }
+    Part<LockSummary, LockName> = LockPage { rows, next }
+    Part<SessionView, SessionId> = SessionPage { rows, next }
     Page<Document> = DocumentPage { rows, more }
     Page<ProcessPing> = PingPage { rows, more }
 }

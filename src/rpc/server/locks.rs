@@ -65,16 +65,24 @@ async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Ans
     Ok(Response::new(service.query(query, freshness).await?.to_wire()))
 }
 
-/// Streams events until the subscription ends or the node stops. The stream keeps its place, if it has one.
-fn event_stream(events: Events, place: Option<TakenPlace>, stop: watch::Receiver<bool>) -> EventStream {
-    Box::pin(stream::unfold(Some((events, place, stop)), |running| async move {
-        let (mut events, place, mut stop) = running?;
+/// Streams events until the subscription ends, the node stops, or `cut_off` returns. The stream keeps its place, if it
+/// has one.
+fn event_stream(
+    events: Events,
+    place: Option<TakenPlace>,
+    cut_off: impl Future<Output = ServiceError> + Send + 'static,
+    stop: watch::Receiver<bool>,
+) -> EventStream {
+    let running = Some((events, place, Box::pin(cut_off), stop));
+    Box::pin(stream::unfold(running, |running| async move {
+        let (mut events, place, mut cut_off, mut stop) = running?;
         let next = tokio::select! {
             next = events.next() => next,
+            error = &mut cut_off => Err(error),
             _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
         };
         Some(match next {
-            Ok(event) => (Ok(event.to_wire()), Some((events, place, stop))),
+            Ok(event) => (Ok(event.to_wire()), Some((events, place, cut_off, stop))),
             Err(error) => (Err(error.into()), None),
         })
     }))
@@ -177,7 +185,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         let of_session = matches!(subscription.scope, Scope::SessionEnd(_) | Scope::Holds(_));
         let place = of_session.then(|| calls.place()).transpose()?;
         let events = self.until_stopped(service.subscribe(subscription)).await?;
-        Ok(Response::new(event_stream(events, place, self.stop.clone())))
+        Ok(Response::new(event_stream(events, place, self.info.clone().cut_off(), self.stop.clone())))
     }
 
     async fn wait(&self, request: Request<pb::WaitRequest>) -> Answers<pb::QueryReply> {

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::model::{
     Acquire, Attachment, Checked, Command, Event, FencingToken, Grant, LockName, LockView, LogTime, Namespace, Outcome,
-    Page, Place, Position, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
+    Page, Part, Place, Position, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState,
 };
 use crate::mutex::Mutex;
 use crate::rpc::server::{routes, serve};
@@ -203,12 +203,13 @@ impl LockService for Fake {
         let now = LogTime(if freshness == Freshness::Stale { 2 } else { 6 });
         let answer = match query {
             Query::Check { token, .. } => {
-                QueryResult::Checked(Checked { state: TokenState::Stale, lowest_valid: token })
+                let state = TokenState::Stale;
+                QueryResult::Checked(Checked { state, lowest_valid: token, since: None, deadline: None })
             }
             Query::Inspect { lock } if lock.name.as_str() == "stuck" => std::future::pending().await,
             Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock)),
-            Query::List(_) => QueryResult::Locks(Page { rows: vec![], more: true }),
-            Query::Sessions { .. } => QueryResult::Sessions(Page { rows: vec![], more: false }),
+            Query::List(_) => QueryResult::Locks(Part { rows: vec![], next: None }),
+            Query::Sessions { .. } => QueryResult::Sessions(Part { rows: vec![], next: None }),
             Query::Claim { .. } => QueryResult::Claim { outcome: Some(Outcome::TimedOut), recalled: vec![] },
             Query::Explain(_) => QueryResult::Explained(crate::model::Explanation::default()),
             Query::Documents { .. } => QueryResult::Documents(Page { rows: vec![], more: true }),
@@ -291,6 +292,7 @@ impl Node {
             cluster: "harbour".to_owned(),
             cluster_id: named,
             node: id,
+            leaderless_max: std::time::Duration::MAX,
             leader: leaders,
             endpoints: watch::channel(vec![]).1,
             connections: crate::net::ConnectionsMax::default(),

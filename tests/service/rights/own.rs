@@ -362,6 +362,12 @@ async fn a_hand_over_shows_no_end_of_anothers_session() {
     }
     let not_accepted = Refusal::NotAccepted { lock: key("a/1"), session: here };
     assert_eq!(hand_over("lock", here).await, Ok(Outcome::Refused(not_accepted)));
-    let broken = Refusal::SessionEnded { session: ended, reason: EndReason::Broken, why: Some(why) };
+    let broken = Refusal::SessionEnded { session: ended, reason: EndReason::Broken, why: Some(why.clone()) };
     assert_eq!(hand_over("admin-all", ended).await, Ok(Outcome::Refused(broken)));
+    // The end is in the log before the hand-over, but not applied when the node decides about the hand-over.
+    let end = Command::EndSession(EndSession { namespace: namespace(), session: here, why });
+    let ending = named(&leader, "admin-all");
+    let (ended, handed_over) = tokio::join!(ending.submit(Call::new(end)), hand_over("lock", here));
+    ended.expect("ended");
+    assert_eq!(handed_over, Ok(Outcome::Refused(unknown(here))));
 }

@@ -9,9 +9,10 @@ use tokio::time::{Instant as TokioInstant, sleep};
 
 use super::super::call::{Api, RequestContext};
 use crate::clock::{Clock, Instant};
+use crate::limits;
 use crate::model::{
-    Acquire, Attachment, Command, FencingToken, Grant, LockName, LogTime, Namespace, Outcome, Place, Query, QueryReply,
-    QueryResult, RenewalTarget, Reply, SessionId, Totals, WallTime,
+    Acquire, Attachment, Checked, Command, FencingToken, Grant, LockName, LogTime, Namespace, Outcome, Place, Query,
+    QueryReply, QueryResult, RenewalTarget, Reply, SessionId, TokenState, Totals, WallTime,
 };
 use crate::net::{CertificateState, ConnectionsMax};
 use crate::rpc::Tasks;
@@ -22,6 +23,8 @@ use crate::service::{
 
 /// TTL of each session.
 pub(in crate::http::api) const TTL: Duration = Duration::from_secs(10);
+/// Length of each lease, as a check shows it: another copy of its request has lengthened it.
+pub(in crate::http::api) const LENGTHENED_MS: u64 = 60_000;
 
 /// The time of tokio's clock.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ pub(super) fn context_of<S: LockService>(service: S) -> (RequestContext<S>, watc
         cluster: "harbour".to_owned(),
         cluster_id: watch::channel(Some(1)).1,
         node: 1,
+        leaderless_max: std::time::Duration::MAX,
         leader: watch::channel(None).1,
         endpoints: watch::channel(Vec::new()).1,
         connections: ConnectionsMax::default(),
@@ -65,7 +69,8 @@ pub(super) fn context_of<S: LockService>(service: S) -> (RequestContext<S>, watc
     (RequestContext { api, service, namespace, session: None, last_event: None, certificate }, stop)
 }
 
-/// A service that grants every lock at once, unless a test gives its acquires a place. Clones are the same service.
+/// A service that grants every lock at once, unless a test gives its acquires a place. Leases are granted as after a
+/// wait. Clones are the same service.
 #[derive(Debug, Clone)]
 pub(in crate::http::api) struct Fake {
     pub(in crate::http::api) clock: Arc<TokioClock>,
@@ -204,6 +209,10 @@ impl LockService for Fake {
             let granted = || Outcome::Granted(self.grant(acquire));
             return Ok(self.reply(self.queued().map_or_else(granted, Outcome::Queued)));
         }
+        if let Command::TakeLease(_) = &call.command {
+            let (token, deadline) = (FencingToken::new(0, 31), Some(self.stamp().after_ms(limits::CLAIM_LEASE_MS_MAX)));
+            return Ok(self.reply(Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 0 })));
+        }
         Ok(self.reply(Outcome::Done))
     }
 
@@ -227,6 +236,9 @@ impl LockService for Fake {
     async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
         let answer = if let Query::Claim { .. } = query {
             QueryResult::Claim { outcome: self.queued().map(Outcome::Queued), recalled: vec![] }
+        } else if let Query::Check { token, .. } = query {
+            let (since, deadline) = (Some(self.stamp()), Some(self.stamp().after_ms(LENGTHENED_MS)));
+            QueryResult::Checked(Checked { state: TokenState::Valid, lowest_valid: token, since, deadline })
         } else {
             QueryResult::Totals(Totals::default())
         };

@@ -43,6 +43,7 @@ impl Server {
             cluster: "harbour".to_owned(),
             cluster_id: watch::channel(Some(0xabc)).1,
             node: 1,
+            leaderless_max: std::time::Duration::MAX,
             leader: watch::channel(None).1,
             endpoints: watch::channel(vec![]).1,
             connections: crate::net::ConnectionsMax::default(),

@@ -15,7 +15,7 @@ use crate::model::{
     DeadlockLink, DurationField, EndReason, Event, EventKind, ExplainedWait, Explanation, Extras, Fairness,
     FencingToken, Grant, GrantFacts, Handle, Health, HistoryPage, HistoryRecord, HolderView, Kind, LeaseRequestId,
     LockKey, LockName, LockSummary, LockValue, LockView, LogTime, Managing, Metadata, Mode, Namespace, Obstacle,
-    OnDeadlock, Outcome, Owner, Page, Parent, Participant, Patience, Place, Position, Principal, QueryResult,
+    OnDeadlock, Outcome, Owner, Page, Parent, Part, Participant, Patience, Place, Position, Principal, QueryResult,
     QuotaKind, Reason, Reentry, Refusal, RequestId, SessionId, SessionView, Subject, TokenState, Totals, ValidTokens,
     WaitEndReason, WaitReason, WaiterView, WallTime,
 };
@@ -332,11 +332,14 @@ pub(super) fn answer() -> impl Strategy<Value = QueryResult> {
             LockView { lock, kind, limit, holders, waiters, delay_ms, closed, value, free }
         });
     prop_oneof![
-        (state, token()).prop_map(|(state, lowest_valid)| QueryResult::Checked(Checked { state, lowest_valid })),
+        (state, token(), option::of(at()), option::of(at())).prop_map(|(state, lowest_valid, since, deadline)| {
+            QueryResult::Checked(Checked { state, lowest_valid, since, deadline })
+        }),
         view.prop_map(QueryResult::Lock),
         outcome().prop_map(QueryResult::WouldBreak),
-        (some_of(row), any::<bool>()).prop_map(|(rows, more)| QueryResult::Locks(Page { rows, more })),
-        (some_of(session_row), any::<bool>()).prop_map(|(rows, more)| QueryResult::Sessions(Page { rows, more })),
+        (some_of(row), option::of(lock_name())).prop_map(|(rows, next)| QueryResult::Locks(Part { rows, next })),
+        (some_of(session_row), option::of(session()))
+            .prop_map(|(rows, next)| QueryResult::Sessions(Part { rows, next })),
         option::of((outcome(), some_of(token()))).prop_map(|claim| {
             let (outcome, recalled) = claim.unzip();
             QueryResult::Claim { outcome, recalled: recalled.unwrap_or_default() }

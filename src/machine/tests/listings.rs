@@ -1,0 +1,113 @@
+//! Queries of listings: a query shows the part after the last one, and looks at a limited number of items.
+
+use super::costs::{acquire, apply};
+use super::work::{MANY, name, open_elsewhere, opened, take};
+use crate::limits;
+use crate::machine::Machine;
+use crate::model::*;
+use crate::state::count_of;
+
+/// More locks or sessions than two queries look at.
+const LONG: u64 = 2 * limits::LISTED_MAX as u64 + 500;
+
+fn all() -> ListFilter {
+    ListFilter {
+        namespace: Namespace::default(),
+        prefix: String::new(),
+        show: ListShow::All,
+        older_than_ms: 0,
+        after: None,
+        rows: 0,
+    }
+}
+
+/// Returns the answer, and how many items the query looked at.
+fn locks(machine: &Machine, filter: ListFilter) -> (Part<LockSummary, LockName>, usize) {
+    let (reply, count) = count_of(|| machine.query(&Query::List(filter)));
+    let QueryResult::Locks(part) = reply.answer else { panic!("another answer") };
+    (part, count)
+}
+
+/// Returns all rows of a listing. No query of it looks at more than its bound, and one item to see that there is more.
+fn in_parts<T, C: Clone>(mut query: impl FnMut(Option<C>) -> (Part<T, C>, usize)) -> (Vec<T>, usize) {
+    let (mut rows, mut after, mut queries) = (Vec::new(), None, 0);
+    loop {
+        let (part, count) = query(after);
+        assert!(count <= limits::LISTED_MAX + 1, "{count} were looked at");
+        queries += 1;
+        rows.extend(part.rows);
+        if part.next.is_none() {
+            return (rows, queries);
+        }
+        after = part.next;
+    }
+}
+
+/// A page of a listing begins where the last page ended, and does not look at other namespaces.
+#[test]
+fn a_page_begins_where_the_last_one_ended() {
+    let mut machine = opened(2);
+    (3..=4).for_each(|session| drop(apply(&mut machine, open_elsewhere(session))));
+    for number in 1..=MANY {
+        apply(&mut machine, acquire(1, number, &format!("lock-{number:05}"), None));
+        apply(&mut machine, acquire(3, number, &format!("lock-{number:05}"), None));
+    }
+    for namespace in ["default", "elsewhere"] {
+        let namespace = Namespace::parse(namespace).expect("legal");
+        let page = |prefix: &str, after: Option<&str>, rows| {
+            let (prefix, after) = (prefix.to_owned(), after.map(name));
+            let (part, count) =
+                locks(&machine, ListFilter { namespace: namespace.clone(), prefix, after, rows, ..all() });
+            assert!(part.rows.iter().all(|row| row.lock.namespace == namespace && row.oldest.is_some()));
+            let rows = part.rows.into_iter().map(|row| row.lock.name.as_str().to_owned()).collect::<Vec<_>>();
+            (rows, part.next.is_some(), count)
+        };
+        let names = |from: u64, to: u64| (from..=to).map(|number| format!("lock-{number:05}")).collect::<Vec<_>>();
+        let (rows, more, count) = page("", Some("lock-00390"), 5);
+        assert_eq!((rows, more), (names(391, 395), true));
+        assert!(count < 10, "{count} locks were looked at for a page of five");
+        let (rows, more, count) = page("lock-0039", Some("lock-00001"), 100);
+        assert_eq!((rows, more), (names(390, 399), false));
+        assert!(count < 15, "{count} locks were looked at for the ten with that prefix");
+        assert_eq!(page("lock-0039", Some("lock-00400"), 100).0, names(1, 0), "nothing comes after");
+        assert_eq!(page("\n", None, 100).0, names(1, 0), "no lock has such a name");
+    }
+}
+
+/// A query of a listing looks at a limited number of locks, however few of them it shows. Its answer names the lock
+/// after which the next query continues, and all queries together show every lock.
+#[test]
+fn few_of_many_locks_are_listed_in_parts() {
+    let mut machine = opened(2);
+    (1..=LONG).for_each(|number| drop(apply(&mut machine, take(number, &format!("lock-{number:05}"), 60_000))));
+    let last = format!("lock-{LONG:05}");
+    apply(&mut machine, acquire(1, 1, &last, None));
+    let waiting = ListFilter { show: ListShow::Waiting, ..all() };
+    let (rows, queries) = in_parts(|after| locks(&machine, ListFilter { after, ..waiting.clone() }));
+    let names: Vec<_> = rows.iter().map(|row| row.lock.name.as_str()).collect();
+    assert_eq!((names, queries), (vec![&*last], 3));
+    let (rows, _) = in_parts(|after| locks(&machine, ListFilter { after, ..all() }));
+    assert!(rows.iter().map(|row| &row.lock.name).is_sorted());
+    assert_eq!(rows.len() as u64, LONG);
+}
+
+/// A query of the sessions of one namespace looks at a limited number of the sessions of all.
+#[test]
+fn few_of_many_sessions_are_listed_in_parts() {
+    let mut machine = opened(LONG);
+    apply(&mut machine, open_elsewhere(LONG + 1));
+    let sessions = |namespace: &str| {
+        let namespace = Namespace::parse(namespace).expect("legal");
+        in_parts(|after| {
+            let (reply, count) =
+                count_of(|| machine.query(&Query::Sessions { namespace: namespace.clone(), after, rows: 0 }));
+            let QueryResult::Sessions(part) = reply.answer else { panic!("another answer") };
+            (part, count)
+        })
+    };
+    let ids = |rows: Vec<SessionView>| rows.into_iter().map(|row| row.session).collect::<Vec<_>>();
+    let (rows, queries) = sessions("elsewhere");
+    assert_eq!((ids(rows), queries), (vec![SessionId::new(0, LONG + 1)], 3));
+    let of_default: Vec<_> = (1..=LONG).map(|number| SessionId::new(0, number)).collect();
+    assert_eq!(ids(sessions("default").0), of_default);
+}
