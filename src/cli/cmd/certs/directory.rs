@@ -1,5 +1,6 @@
 //! The directory of certificates: `NAME.pem` and `NAME.key` of the authority `ca`, of nodes and of clients.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -64,6 +65,8 @@ impl CertsDir {
         let locked = locked(path).map_err(failed("lock", path))?;
         let mut dir = Self { path: path.to_owned(), found: Vec::new(), made: Vec::new(), _locked: locked };
         dir.read()?;
+        // A list that cannot be read is an error before anything is written.
+        dir.refused()?;
         Ok(dir)
     }
 
@@ -195,8 +198,8 @@ impl CertsDir {
     }
 
     /// Reads the list of refused certificates as the nodes do.
-    fn refused(&self, text: &str) -> Result<RefuseList, Failure> {
-        RefuseList::parse(&self.path.join(REFUSED), text).map_err(Failure::usage)
+    fn refused(&self) -> Result<RefuseList, Failure> {
+        RefuseList::parse(&self.path.join(REFUSED), &self.digests(REFUSED)?).map_err(Failure::usage)
     }
 
     /// Creates an empty list of refused certificates if there is none, so that the nodes' settings can name it from the
@@ -213,8 +216,8 @@ impl CertsDir {
     pub(super) fn refuse(&self, names: &[String]) -> Result<(), Failure> {
         let path = self.path.join(REFUSED);
         let (mut text, replaced) = (self.digests(REFUSED)?, self.digests(REPLACED)?);
-        let refused = self.refused(&text)?;
-        for name in names {
+        let refused = self.refused()?;
+        for name in names.iter().collect::<BTreeSet<_>>() {
             let Some((.., described)) = self.found.iter().find(|(found, ..)| found == name) else {
                 return Err(self.unknown(name));
             };
@@ -244,7 +247,7 @@ impl CertsDir {
     /// Returns all certificates, the authorities first.
     pub(super) fn listed(&mut self) -> Result<Vec<Listed>, Failure> {
         self.read()?;
-        let refused = self.refused(&self.digests(REFUSED)?)?;
+        let refused = self.refused()?;
         let made = |name: &str| self.made.iter().any(|made| made == name);
         let listed = |name: &str, made: bool, described: &Described| Listed {
             name: name.to_owned(),
@@ -287,5 +290,26 @@ mod tests {
         first.write(&role, &issued).unwrap();
         drop(first);
         assert_eq!(second.join().unwrap(), Some("harbour".to_owned()));
+    }
+
+    /// A name that is given twice is refused once. A list with anything but digests is an error of the directory, so
+    /// that no command writes certificates and then fails.
+    #[test]
+    fn a_list_of_refused_certificates_is_read_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut dir = CertsDir::open(folder.path()).unwrap();
+        let role = Role::Client("ci".to_owned());
+        dir.add_authority(&Authority::issue_own("harbour", 1).unwrap()).unwrap();
+        let issued = dir.authority("harbour").unwrap().issue(role.clone(), &[], 1).unwrap();
+        dir.write(&role, &issued).unwrap();
+        dir.read().unwrap();
+        let ci = "client-ci".to_owned();
+        dir.refuse(&[ci.clone(), ci]).unwrap();
+        let list = folder.path().join(REFUSED);
+        assert_eq!(fs::read_to_string(&list).unwrap().lines().count(), 1);
+        drop(dir);
+        fs::write(&list, "a word\n").unwrap();
+        let failure = CertsDir::open(folder.path()).err().unwrap();
+        assert!(failure.detail.contains("names no certificate"), "{failure:?}");
     }
 }
