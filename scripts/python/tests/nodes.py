@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,6 +34,18 @@ def await_true(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"not in time: {what}"
         time.sleep(0.02)
+
+
+def turns() -> Iterator[int]:
+    """Numbers of turns of a loop after which a test cancels a task: 1 to 10, and then each twice the one before.
+
+    The number that a whole task takes grows with the latency of the cluster, and a test must not try all of them.
+    """
+    yield from range(1, 10)
+    number = 10
+    while True:
+        yield number
+        number *= 2
 
 
 def _free_ports(count: int) -> list[int]:

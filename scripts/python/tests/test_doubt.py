@@ -12,7 +12,7 @@ from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
 from lockkeeper_client.core.errors import CLASSES
 from lockkeeper_client.core.http import Head
-from lockkeeper_client.core.lease import acquire_lease
+from lockkeeper_client.core.lease import LeaseState, acquire_lease
 from lockkeeper_client.core.link import Answer, Link
 from lockkeeper_client.core.metadata import Metadata
 from lockkeeper_client.core.session import Session
@@ -32,7 +32,7 @@ class Cluster:
 
     def __init__(self, attempts: Iterable[str], withdrawals: Iterable[str] = ()) -> None:
         self.attempts, self.withdrawals = list(attempts), list(withdrawals)
-        self.places: set[str] = set()
+        self.places: set[str | None] = set()
         """The requests that the cluster will grant."""
         self.background: list[Steps[Any]] = []
         self._now = 0
@@ -72,11 +72,11 @@ class Cluster:
         self._now += SECOND // 10
         head, _, payload = step.request.partition(b"\r\n\r\n")
         path = head.split(b" ")[1].decode().rsplit("/", 1)[1]
-        answer = {"log_time_ms": 1_000} if path == "status" else self._execute(path, json.loads(payload)["request"])
+        answer = {"log_time_ms": 1_000} if path == "status" else self._execute(path, json.loads(payload).get("request"))
         kind = "application/problem+json" if "error" in answer else "application/json"
         return Head(409 if "error" in answer else 200, {"content-type": kind}), json.dumps(answer).encode()
 
-    def _execute(self, path: str, request: str) -> dict[str, Any]:
+    def _execute(self, path: str, request: str | None) -> dict[str, Any]:
         if path == "withdraw":
             if self.withdrawals:
                 return self._fail(self.withdrawals.pop(0))
@@ -151,3 +151,25 @@ def test_a_final_answer_is_not_in_doubt(kind: Any) -> None:
     with pytest.raises(NotAcquired):
         over.run(kind(over, 0))
     assert not over.background and not over.places
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_a_release_of_a_lease_that_is_refused_after_a_lost_answer_is_in_doubt(word: str) -> None:
+    """The first attempt may have released the lease. The release is repeated until it is answered, and nothing is lost.
+
+    A refusal of the first attempt is raised as it is.
+    """
+    granted = Answer(0, Head(200, {}), {"token": "7", "log_time_ms": 1_000, "deadline_ms": 601_000})
+    cluster = Cluster([LOST, word])
+    lease = LeaseState(cluster.link, "a", "h", 600 * SECOND, granted)
+    with pytest.raises(OutcomeUnknown):
+        cluster.run(lease.release())
+    cluster.attempts = [word, word, QUEUED]
+    (later,) = cluster.background
+    cluster.run(later)
+    assert lease.released and lease.lost is None
+    refused = Cluster([word])
+    lease = LeaseState(refused.link, "a", "h", 600 * SECOND, granted)
+    with pytest.raises(CLASSES[word]):
+        refused.run(lease.release())
+    assert not lease.released and not refused.background

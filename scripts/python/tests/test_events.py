@@ -1,5 +1,6 @@
 """Events of a session: requests to release, breaks, hand-overs, and its end."""
 
+import asyncio
 import json
 import threading
 import traceback
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from nodes import Nodes, await_true
 
-from lockkeeper_client import Error, LockLost
+from lockkeeper_client import AsyncHold, Error, LockLost
+from lockkeeper_client._tasks import Tasks
 from lockkeeper_client.core import events
 from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
@@ -17,6 +19,7 @@ from lockkeeper_client.core.events import apply, replay
 from lockkeeper_client.core.follow import follow
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
+from lockkeeper_client.core.keep import report
 from lockkeeper_client.core.link import JSON_PROBLEM, Answer, Link
 from lockkeeper_client.core.session import Session
 from lockkeeper_client.core.steps import Listen, Next, Steps
@@ -142,6 +145,30 @@ def test_an_error_that_is_raised_again_does_not_grow() -> None:
     assert len({id(error) for error in [*given, *raised, *ends]}) == 7
     assert len({len(list(traceback.walk_tb(error.__traceback__))) for error in raised}) == 1
     assert len({(str(error), str(error.problem)) for error in [*given, *raised]}) == 1
+
+
+def test_a_body_that_finds_its_loss_itself_is_cancelled() -> None:
+    """The body registers a function after the loss, before the keeper looks: the function is called at once, and once.
+
+    The report of the keeper then cancels the body.
+    """
+    session = _session()
+    lost: list[object] = []
+    finished: list[object] = []
+
+    async def main() -> None:
+        async with AsyncHold(_hold(session, 7), Tasks(session.link.clock, None)) as hold:
+            session.end("expired", "a test")
+            hold.on_lost(lost.append)
+            assert len(lost) == 1
+            asyncio.get_running_loop().call_soon(report, session)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            finished.append(hold)
+
+    with pytest.raises(LockLost):
+        asyncio.run(main())
+    assert not finished and len(lost) == 1
 
 
 def test_a_function_that_fails_stops_nothing() -> None:

@@ -6,11 +6,19 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from nodes import Nodes, await_true
+
+from lockkeeper_client import _process
+from lockkeeper_client.core.clock import SECOND
+from lockkeeper_client.core.endpoints import Endpoints
+from lockkeeper_client.core.http import Head
+from lockkeeper_client.core.link import Answer, Link
+from lockkeeper_client.core.session import Session
+from lockkeeper_client.core.steps import Steps
 
 SOURCE = str(Path(__file__).parent.parent / "src")
 _started: "list[subprocess.Popen[str]]" = []
@@ -25,9 +33,11 @@ def ended() -> Iterator[None]:
             program.kill()
 
 
-def _program(nodes: Nodes, text: str) -> "subprocess.Popen[str]":
+def _program(nodes: Nodes | None, text: str) -> "subprocess.Popen[str]":
     """Starts a program in another process. It has `lk`, a client of the cluster with a TTL of 3 s."""
-    head = f"from lockkeeper_client import *\nimport os, time, sys\nlk = Client({nodes.http!r}, ttl=3)\n"
+    head = "from lockkeeper_client import *\nimport os, time, sys\n"
+    if nodes is not None:
+        head += f"lk = Client({nodes.http!r}, ttl=3)\n"
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     program = subprocess.Popen(
         [sys.executable, "-u", "-c", head + textwrap.dedent(text)],
@@ -351,3 +361,80 @@ def test_the_child_of_a_fork_has_no_watch_of_asyncio(nodes: Nodes) -> None:
         """,
     )
     assert program.communicate(timeout=60)[0].split() == ["True", "closed", "seen"]
+
+
+def test_a_fork_between_two_events_does_not_disturb_the_parent() -> None:
+    """A watch of asyncio and an idle connection wait while the parent forks: both still work, without a reconnection.
+
+    The program is the client and its node at once.
+    """
+    program = _program(
+        None,
+        """
+        import asyncio
+        connections, streams = [], []
+        async def node(reader, writer):
+            connections.append(writer)
+            while b"/watch?" not in await reader.readuntil(b"\\r\\n\\r\\n"):
+                writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-type: text/json\\r\\ncontent-length: 2\\r\\n\\r\\n{}")
+            writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-type: text/event-stream\\r\\n\\r\\n" + event(1))
+            streams.append(writer)
+        def event(number):
+            return b'data: {"position": "%d.0", "cluster_id": "c"}\\n\\n' % number
+        async def main():
+            server = await asyncio.start_server(node, "127.0.0.1", 0)
+            aio = AsyncClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            await aio.call("locks")
+            watch = await aio.watch(after="0.0")
+            print((await anext(watch))["position"])
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+            streams[0].write(event(2))
+            print((await asyncio.wait_for(anext(watch), 30))["position"])
+            await aio.call("locks")
+            print(len(connections))
+            sys.stdout.flush()
+            os._exit(0)
+        asyncio.run(main())
+        """,
+    )
+    assert program.communicate(timeout=60)[0].split() == ["1.0", "2.0", "2"]
+
+
+def _session(number: int, clock: Callable[[], int]) -> Session:
+    link = Link(Endpoints(["http://a:1"]), "default", None, clock, SECOND)
+    opened = {"session": str(number), "ttl_ms": 9_000, "log_time_ms": 1_000, "deadline_ms": 10_000}
+    return Session(link, "h", Answer(0, Head(201, {}), opened))
+
+
+def test_a_session_whose_close_was_cancelled_is_forgotten_once_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The close ended with its loop. The session is known until its own deadline, and no longer."""
+    monkeypatch.setattr(_process, "_open", {})
+    now = 0
+    first, second, third = (_session(number, lambda: now) for number in range(3))
+    _process.opened(first, None)
+    first.end("closed", "a test")
+    _process.opened(second, None)
+    assert _process.is_open(first)
+    now = 10 * SECOND
+    _process.opened(third, None)
+    assert not _process.is_open(first) and _process.is_open(third)
+
+
+def test_the_exit_closes_the_newest_session_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old sessions without an answer leave no time for one another, but the newest has had its time."""
+    closed: list[str] = []
+
+    def record(session: Session, patience: int) -> Steps[None]:
+        closed.append(session.id)
+        yield from ()
+
+    monkeypatch.setattr(_process, "_open", {})
+    monkeypatch.setattr(_process, "_exit_begun", {})
+    monkeypatch.setattr("lockkeeper_client.core.keep.close", record)
+    for number in range(3):
+        _process.opened(_session(number, lambda: 0), None)
+    _process._exiting()  # pyright: ignore[reportPrivateUsage]
+    assert closed == ["2", "1", "0"]

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from nodes import PATIENCE, Nodes
+from nodes import PATIENCE, Nodes, turns
 
-from lockkeeper_client import AsyncClient, Error, KindMismatch, OutcomeUnknown
+from lockkeeper_client import AsyncClient, Error, KindMismatch, NotHeld, OutcomeUnknown
 from lockkeeper_client.core.claim import change, upgrade
 from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
@@ -28,13 +28,15 @@ class Cluster:
     """A cluster with one shared hold, which grants an upgrade at once. It performs the steps of operations.
 
     Each request whose path is in `broken` is executed, and then this error is raised in place of its answer. A path in
-    `refusals` has the words with which nodes refuse its next requests; None lets one pass.
+    `refusals` has the words with which nodes refuse its next requests; None lets one pass. The answer to the next
+    request of each path in `lost` does not arrive.
     """
 
     def __init__(self) -> None:
         self.token: str | None = SHARED
         self.broken: dict[str, type[BaseException]] = {}
         self.refusals: dict[str, list[str | None]] = {}
+        self.lost: list[str] = []
         self.refused = self.queued = False
         self.paths: list[str] = []
         self.background: list[Steps[Any]] = []
@@ -79,6 +81,9 @@ class Cluster:
         answer = self._answer(path, json.loads(payload))
         if path in self.broken:
             raise self.broken[path]("a test")
+        if path in self.lost:
+            self.lost.remove(path)
+            raise NotAnswered("a test")
         kind = "application/problem+json" if "error" in answer else "application/json"
         return Head(409 if "error" in answer else 200, {"content-type": kind}), json.dumps(answer).encode()
 
@@ -200,6 +205,38 @@ def test_an_upgrade_that_a_node_refuses_after_its_place_is_withdrawn(cluster: Cl
     assert cluster.token is None and cluster.hold.lost is None
 
 
+@pytest.mark.parametrize("word", ["unauthenticated", "not-permitted", "internal"])
+def test_a_release_that_is_refused_after_a_lost_answer_is_in_doubt(cluster: Cluster, word: str) -> None:
+    """The first attempt releases the hold and its answer is lost; a node refuses the second. No loss is found."""
+    cluster.lost = ["release"]
+    cluster.refusals = {"release": [None, word, word]}
+    with pytest.raises(OutcomeUnknown):
+        cluster.run(release(cluster.hold))
+    assert cluster.token is None
+    cluster.run(look_for_losses(cluster.session))
+    assert cluster.hold.released and cluster.hold.lost is None
+    number, answered_below = cluster.session.draw()
+    assert answered_below < number, "the release still has its number"
+    cluster.session.finish(number)
+    assert not cluster.refusals["release"][1:]
+    (later,) = cluster.background
+    with pytest.raises(NotHeld):
+        cluster.run(later)
+    assert not cluster.refusals["release"], "the release is repeated after a refusal"
+
+
+@pytest.mark.parametrize("word", ["unauthenticated", "not-permitted", "internal"])
+def test_a_change_that_is_refused_after_a_lost_answer_is_in_doubt(cluster: Cluster, word: str) -> None:
+    """The first attempt may have changed the hold. A refusal of the first attempt is raised as it is."""
+    cluster.lost = ["value"]
+    cluster.refusals = {"value": [None, word, word]}
+    with pytest.raises(OutcomeUnknown):
+        cluster.run(change(cluster.hold, "value", value="v"))
+    with pytest.raises(CLASSES[word]):
+        cluster.run(change(cluster.hold, "value", value="v"))
+    assert not cluster.background and cluster.hold.lost is None
+
+
 def test_a_cancelled_upgrade_at_real_nodes(nodes: Nodes) -> None:
     """An upgrade is cancelled at each of its steps: the hold has the token of the cluster, and its release frees it."""
 
@@ -224,9 +261,9 @@ def test_a_cancelled_upgrade_at_real_nodes(nodes: Nodes) -> None:
     async def main() -> None:
         async with nodes.async_client() as lk, nodes.async_client() as other:
             for wait in (True, False):
-                step = 1
-                while not await cancelled_at(lk, other, step, wait):
-                    step += 1
-                assert step > 3
+                for step in turns():
+                    if await cancelled_at(lk, other, step, wait):
+                        assert step > 3
+                        break
 
     asyncio.run(main())

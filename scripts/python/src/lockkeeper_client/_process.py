@@ -28,7 +28,9 @@ _forkable: "weakref.WeakSet[Forkable]" = weakref.WeakSet()
 def opened(session: Session, tls: ssl.SSLContext | None) -> None:
     """Closes the session at the exit of the interpreter, unless it has ended or was closed before."""
     for known in list(_open):
-        if not (known.ended is None or _closes(known)):
+        # A close that was cancelled with its loop is never answered, but its session expires.
+        passed = known.validity.is_passed(known.link.clock())
+        if passed or not (known.ended is None or _closes(known)):
             _open.pop(known, None)
     _open[session] = tls
 
@@ -68,8 +70,8 @@ def _forked() -> None:
 
 
 def _exiting() -> None:
-    """Closes the sessions that may be open, all of them within 2 s."""
-    for session, tls in list(_open.items()):
+    """Closes the sessions that may be open, all of them within 2 s: the newest first, as older ones may be gone."""
+    for session, tls in reversed(list(_open.items())):
         clock = session.link.clock
         deadline = _exit_begun.setdefault("at", clock()) + CLOSE_WAIT
         session.end("closed", "the interpreter exits")

@@ -16,6 +16,17 @@ Result = TypeVar("Result")
 
 log = logging.getLogger("lockkeeper_client")
 
+_of_the_parent: list[object] = []
+"""Connections that the child of a fork keeps. If it dropped one, the parent's loop would no longer read from it.
+
+The child shares the selector of that loop, and the end of a stream removes its socket from the selector.
+"""
+
+
+def leave_to_parent(connections: object) -> None:
+    """Keeps connections of the parent in the child of a fork, where nothing uses them."""
+    _of_the_parent.append(connections)
+
 
 class Connection(BaseConnection):
     """A connection with the streams of asyncio."""
@@ -100,6 +111,7 @@ class Tasks(Driver[Connection]):
 
     def forked(self) -> None:
         """Forgets the connections and tasks of the parent in the child of a fork."""
+        leave_to_parent(self._idle)
         super().forked()
         self._background = set()
 

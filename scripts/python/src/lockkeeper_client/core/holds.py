@@ -90,10 +90,14 @@ class HoldState:
 
     def on_lost(self, function: OnLost) -> None:
         """Calls the function with the error once the hold is lost; at once if it is lost already."""
+        function = _plain("on_lost", function)
         with self.session.lock:
-            self._on_lost.append(_plain("on_lost", function))
-        if self.lost is not None:
-            self.report()
+            lost = self.lost
+            if lost is None:
+                self._on_lost.append(function)
+        if lost is not None:
+            # The other functions are called from outside the body of a block, which one of them cancels.
+            _run(partial(function, lost))
 
     def on_asked(self, function: OnAsked) -> None:
         """Calls the function with `by` and `why` when a client asks the holder to release."""

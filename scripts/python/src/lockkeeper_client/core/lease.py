@@ -5,11 +5,11 @@ import uuid
 from typing import Any
 
 from .clock import SECOND
-from .errors import Error, HeldByOther, LockLost, NotHeld
+from .errors import Error, HeldByOther, LockLost, NotHeld, OutcomeUnknown
 from .link import Answer, Link, milliseconds
 from .metadata import Metadata
 from .poll import Poll
-from .retry import Retry
+from .retry import UNDECIDED, Retry
 from .steps import Steps, never
 from .validity import Validity
 
@@ -81,10 +81,13 @@ class LeaseState:
             if not retry.in_doubt:
                 raise self._ended() from error
         except BaseException as error:
-            if isinstance(error, Error) and not isinstance(error, retry.repeated):
-                self.released = False
-            else:
+            if isinstance(error, retry.repeated) or not isinstance(error, Error):
                 self.link.spawn(self._release_again())
+                raise
+            if retry.in_doubt and isinstance(error, UNDECIDED):
+                self.link.spawn(self._release_again())
+                raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
+            self.released = False
             raise
 
     def _release_again(self) -> Steps[None]:
@@ -94,7 +97,7 @@ class LeaseState:
             ended = self.validity.is_passed(self.link.clock())
             return NotHeld(f"{self} has ended") if ended else None
 
-        retry = Retry(self.link.clock, 86_400 * SECOND, stop, self.link.passing)
+        retry = Retry(self.link.clock, 86_400 * SECOND, stop, UNDECIDED)
         yield from retry.until_answered(lambda: self.link.call("release", self._named))
 
     @property

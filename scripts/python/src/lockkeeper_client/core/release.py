@@ -20,7 +20,8 @@ def release(hold: HoldState) -> Steps[None]:
     Raises LockLost if it was lost, and reports the loss; the other locks of a lost set are released first. An upgrade
     whose outcome is not known is withdrawn before. A release that is cancelled or not answered continues in the
     background. So does one whose token a node refuses, if a file has the token, because the node may not know a new
-    token yet. After any other refusal the hold is not released.
+    token yet. After any other refusal the hold is not released; but if an earlier attempt may have been executed, the
+    error is OutcomeUnknown, and the release continues.
     """
     if hold.released:
         return

@@ -8,11 +8,11 @@ from collections import deque
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
-from .errors import Error, SessionEnded
+from .errors import Error, OutcomeUnknown, SessionEnded
 from .holds import HoldState
 from .link import Answer, Link, given
 from .metadata import Metadata
-from .retry import Retry
+from .retry import UNDECIDED, Retry
 from .steps import Steps
 from .validity import Validity
 
@@ -141,13 +141,19 @@ class Session:
             return list(self.holds)
 
     def until_answered(self, retry: Retry, path: str, fields: dict[str, Any], number: int) -> Steps[Answer]:
-        """Repeats a call with this request number until it is answered. A refusal is its final answer, too."""
+        """Repeats a call with this request number until it is answered. A refusal is its final answer, too.
+
+        It raises OutcomeUnknown if an earlier attempt may have been executed, and the refusal does not say whether.
+        """
         named = {**fields, **self.proof}
         try:
             answer = yield from retry.until_answered(lambda: self.link.call(path, named))
         except Error as error:
-            if not isinstance(error, retry.repeated):
-                self.finish(number)
+            if isinstance(error, retry.repeated):
+                raise
+            if retry.in_doubt and isinstance(error, UNDECIDED):
+                raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
+            self.finish(number)
             raise
         self.finish(number)
         return answer
@@ -157,8 +163,8 @@ class Session:
         return self.until_answered(self.patient(), path, fields, number)
 
     def patient(self) -> Retry:
-        """Returns a retry that lasts until the session has ended."""
-        return Retry(self.link.clock, self.ttl * 1_000, lambda: self.ended, self.link.passing)
+        """Returns a retry in the background, where no caller could try again: it lasts until the session has ended."""
+        return Retry(self.link.clock, self.ttl * 1_000, lambda: self.ended, UNDECIDED)
 
     def renewed(self, answer: Answer) -> None:
         """Applies the answer to a renewal."""
