@@ -1,5 +1,7 @@
 //! `tokens`: the valid fencing tokens of a lock, as an answer or as a stream.
 
+use std::pin::Pin;
+
 use axum::http::Method;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +12,7 @@ use super::problem::{Decided, Failed};
 use super::stream::{Events, NextEvent, StreamCall, StreamEvent};
 use crate::client::{Client, TokenFilter};
 use crate::model::{Namespace, Query, QueryResult, ValidTokens};
-use crate::service::LockService;
+use crate::service::{LockService, ServiceError};
 
 /// Lists the valid fencing tokens of a lock, for a resource that checks tokens itself. A caller that accepts a stream
 /// gets all valid tokens again after each change.
@@ -76,22 +78,28 @@ impl StreamCall for TokensQuery {
         let client = Client::new(context.service.clone()).namespace(context.namespace.clone());
         let filter = client.tokens(&self.lock).await;
         let filter = filter.map_err(|error| Failed::of_client(error, &context.namespace, Decided::default()))?;
-        Ok(context.stream(Changes { filter, known: None }))
+        let cut_off = Box::pin(context.api.info.clone().cut_off());
+        Ok(context.stream(Changes { filter, cut_off, known: None }))
     }
 }
 
 /// The changes of a lock's valid tokens.
 struct Changes<S: LockService> {
     filter: TokenFilter<S>,
+    /// Ends the stream at a node that has had no leader for long, because it learns of no change.
+    cut_off: Pin<Box<dyn Future<Output = ServiceError> + Send>>,
     /// What the caller knows.
     known: Option<ValidTokens>,
 }
 
 impl<S: LockService> NextEvent<TokensNow> for Changes<S> {
     async fn next(&mut self) -> Result<Option<TokensNow>, Failed> {
-        let Self { filter, known } = self;
+        let Self { filter, cut_off, known } = self;
         let differs = |now: &ValidTokens| known.as_ref().is_none_or(|known| Tokens::new(known) != Tokens::new(now));
-        let now = filter.wait_for(differs).await;
+        let now = tokio::select! {
+            now = filter.wait_for(differs) => now,
+            error = cut_off => return Err(error.into()),
+        };
         let now = now.map_err(|error| Failed::of_client(error, &Namespace::default(), Decided::default()))?;
         let tokens = Tokens::new(&now);
         self.known = Some(now);

@@ -6,10 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::super::problem::Failed;
 use super::super::*;
 use super::fake::context_of;
 use crate::clock::ManualClock;
 use crate::node::Node;
+use crate::service::{NotSent, ServiceError};
 use crate::testing::{Cluster, ClusterOptions};
 
 const UUID: &str = "7f1e0c3a-52d4-4b0e-9a55-0b3a3f6b9d11";
@@ -97,4 +99,37 @@ async fn a_lease_that_waited_is_lengthened_once() {
     setup.two_seconds_pass().await;
     let again = setup.call::<AcquireBody>(waits).await;
     assert_eq!((&again["token"], &again["deadline_ms"]), (&granted["token"], &granted["deadline_ms"]));
+}
+
+/// Streams about a session and about a lock end at a node that has had no leader for long, because it learns of no
+/// change.
+#[tokio::test]
+async fn a_node_without_a_leader_ends_its_streams() {
+    let mut setup = setup().await;
+    let session = setup.call::<OpenBody>(json!({"ttl_ms": 60_000})).await["session"].clone();
+    let (_leader, leaders) = watch::channel(None);
+    let api = Arc::get_mut(&mut setup.context.api).expect("no other owner");
+    (api.info.leader, api.info.leaderless_max) = (leaders, Duration::ZERO);
+    let context = || RequestContext {
+        api: setup.context.api.clone(),
+        service: setup.context.service.clone(),
+        namespace: setup.context.namespace.clone(),
+        session: session.as_str().map(|id| id.parse().expect("an id")),
+        last_event: None,
+        certificate: setup.context.certificate.clone(),
+    };
+    let mut of_session = SessionEventsQuery {}.begin(context()).await.expect("a stream");
+    let is_cut_off = |end: Failed| {
+        let Failed::Service(error, _) = end else { return false };
+        matches!(*error, ServiceError::NotSent { why: NotSent::NoLeader, .. })
+    };
+    assert!(is_cut_off(of_session.recv().await.expect("an end").err().expect("no event")));
+    let of_lock: TokensQuery = serde_json::from_value(json!({"lock": "a"})).expect("fields");
+    let mut of_lock = of_lock.begin(context()).await.expect("a stream");
+    let end = loop {
+        if let Err(end) = of_lock.recv().await.expect("an end") {
+            break end;
+        }
+    };
+    assert!(is_cut_off(end));
 }
