@@ -123,7 +123,7 @@ async fn a_node_without_a_leader_ends_its_streams() {
         let Failed::Service(error, _) = end else { return false };
         matches!(*error, ServiceError::NotSent { why: NotSent::NoLeader, .. })
     };
-    assert!(is_cut_off(of_session.recv().await.expect("an end").err().expect("no event")));
+    assert!(is_cut_off(of_session.recv().await.expect("an end").expect_err("no event")));
     let of_lock: TokensQuery = serde_json::from_value(json!({"lock": "a"})).expect("fields");
     let mut of_lock = of_lock.begin(context()).await.expect("a stream");
     let end = loop {
