@@ -285,8 +285,10 @@ mod tests {
         while views.changed().await.is_ok() {}
         assert!(*node.closing().borrow());
         let free = Command::DropLease { lock: free_lock().expect("legal"), handle: Handle::from_random(0) };
-        let (submitted, read) =
-            tokio::join!(node.submit(Call::new(free)), node.query(Query::Totals, Freshness::Linearizable));
+        let calls =
+            async { tokio::join!(node.submit(Call::new(free)), node.query(Query::Totals, Freshness::Linearizable)) };
+        let answered = tokio::time::timeout(Duration::from_secs(60), calls).await;
+        let (submitted, read) = answered.expect("no call waits for a node that has stopped");
         assert!(submitted.is_err() && read.is_err(), "{submitted:?} {read:?}");
     }
 

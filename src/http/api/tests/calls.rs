@@ -123,7 +123,8 @@ async fn a_node_without_a_leader_ends_its_streams() {
         let Failed::Service(error, _) = end else { return false };
         matches!(*error, ServiceError::NotSent { why: NotSent::NoLeader, .. })
     };
-    assert!(is_cut_off(of_session.recv().await.expect("an end").expect_err("no event")));
+    let end = tokio::time::timeout(Duration::from_secs(60), of_session.recv()).await.expect("it ends");
+    assert!(is_cut_off(end.expect("an end").expect_err("no event")));
     let of_lock: TokensQuery = serde_json::from_value(json!({"lock": "a"})).expect("fields");
     let mut of_lock = of_lock.begin(context()).await.expect("a stream");
     let end = loop {
