@@ -250,3 +250,25 @@ fn a_lock_keeps_no_limit() {
     assert_eq!(semaphores.count(), 0);
     watched.compare_mirror();
 }
+
+/// A namespace that uses nothing any more has no record left.
+#[test]
+fn a_namespace_that_uses_nothing_is_forgotten() {
+    let mut watched = Watched::default();
+    for number in 1..=50 {
+        let Command::OpenSession(open) = open(number, 60_000) else { panic!("an open") };
+        let namespace = Namespace::parse(&format!("tenant-{number}")).expect("legal");
+        watched.apply(&entry(0, vec![], vec![Command::OpenSession(OpenSession { namespace, ..open })]));
+        let commands = (1..=2).map(|request| acquire(number, request, "lock", Patience::Session)).collect();
+        watched.apply(&entry(0, vec![], commands));
+    }
+    assert_eq!(watched.machine.state.index.usage.len(), 50);
+    let close = |number| Command::CloseSession { session: SessionId::new(0, number), end: SessionClose::Done };
+    watched.apply(&entry(0, vec![], (1..=50).map(close).collect()));
+    watched.apply(&entry(limits::TOMBSTONE_MS + 1, vec![], vec![]));
+    assert_eq!(
+        watched.machine.state.index.usage.len(),
+        0,
+        "all sessions have ended, and their tombstones are forgotten"
+    );
+}

@@ -381,25 +381,3 @@ fn many_ends_at_one_lock_are_one_walk() {
     assert_eq!(machine.totals().holders, MANY + 1, "the others have ended");
     assert!(count <= 5 * many, "{count} were looked at for {many} leases that last and {many} that ended");
 }
-
-/// A namespace that uses nothing any more has no record left.
-#[test]
-fn a_namespace_that_uses_nothing_is_forgotten() {
-    let mut watched = Watched::default();
-    for number in 1..=50 {
-        let Command::OpenSession(open) = open(number) else { panic!("an open") };
-        let namespace = Namespace::parse(&format!("tenant-{number}")).expect("legal");
-        watched.apply(&entry(0, vec![], vec![Command::OpenSession(OpenSession { namespace, ..open })]));
-        let commands = vec![acquire(number, 1, "lock", None), acquire(number, 2, "lock", None)];
-        watched.apply(&entry(0, vec![], commands));
-    }
-    assert_eq!(watched.machine.state.index.usage.len(), 50);
-    let close = |number| Command::CloseSession { session: SessionId::new(0, number), end: SessionClose::Done };
-    watched.apply(&entry(0, vec![], (1..=50).map(close).collect()));
-    watched.apply(&entry(limits::TOMBSTONE_MS + 1, vec![], vec![]));
-    assert_eq!(
-        watched.machine.state.index.usage.len(),
-        0,
-        "all sessions have ended, and their tombstones are forgotten"
-    );
-}
