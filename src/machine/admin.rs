@@ -99,10 +99,9 @@ impl Machine {
         if let Some(given_up) = given_up {
             self.begin_delay(key, from, &given_up, EndReason::Released);
         }
-        if mode == Mode::Exclusive {
-            // The successor keeps the lock closed until the same time, so the reservation of a downgrade ends.
-            self.state.remove_delay(key, from);
-        }
+        // What the hold of a lock gave up stays closed until the same time. It is not closed to the successor, which
+        // keeps it under its own token. An exclusive successor holds all of it.
+        let kept = if let Mode::Permits(_) = mode { None } else { self.state.remove_delay(key, from) };
         let waiter =
             self.waits_alone(key, to).and_then(|sequence| Some((sequence, self.remove_waiter(key, sequence)?)));
         let origin = match &waiter {
@@ -112,6 +111,9 @@ impl Machine {
         let token = self.next_token();
         self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &next, origin);
         self.insert_holder(key, token, next);
+        if let Some(kept) = kept.filter(|_| mode == Mode::Shared) {
+            self.state.insert_delay(key, token, kept);
+        }
         Ok(claim.request().map_or(Outcome::Done, |to| Outcome::HandedOver { token, to }))
     }
 

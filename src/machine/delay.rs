@@ -111,7 +111,7 @@ impl Machine {
         let grant = holder.grant(new, change.alter.request.number);
         let mut before = holder.clone();
         before.request.mode = whole;
-        // What the lost hold had given up stays closed, under the new token: it is not closed to the resumed hold.
+        // What the lost hold had given up stays closed, under the new token, so that the resumed hold can be upgraded.
         if let Some(given_up) = self.given_up(&before, mode) {
             self.begin_delay(key, new, &given_up, EndReason::Released);
         }

@@ -158,6 +158,9 @@ impl Naive {
         let token = self.grant(ask).token;
         let next = self.holds.last_mut().expect("just granted");
         next.closed_until = next.closed_until.max(closed_until);
+        // What the hold of a lock gave up is not closed to the successor, which keeps it under its own token.
+        let own = |lost: &&mut Lost| lost.ask.lock == *lock && lost.token == from && !is_semaphore(lost.ask.mode);
+        self.lost.iter_mut().filter(own).for_each(|lost| lost.token = token);
         Outcome::HandedOver { token, to }
     }
 }
