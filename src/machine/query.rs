@@ -221,20 +221,15 @@ impl Machine {
 
     fn list_sessions(&self, namespace: &Namespace, after: Option<SessionId>, rows: u32) -> QueryResult {
         let rows_max = page_rows(rows);
-        let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let (mut rows, mut last) = (Vec::new(), None);
-        for ((id, session), looked) in self.state.sessions.range(later).zip(1..) {
-            looked_at();
-            let listed = session.record.namespace == *namespace;
-            if limits::LISTED_MAX < looked || (listed && rows.len() == rows_max) {
-                return QueryResult::Sessions(Part { rows, next: last });
-            }
-            last = Some(*id);
-            if listed {
-                rows.push(self.session_view(*id, session));
-            }
-        }
-        QueryResult::Sessions(Part { rows, next: None })
+        let after = (namespace.clone(), after.unwrap_or(SessionId::new(0, 0)));
+        let later = (Bound::Excluded(after), Bound::Unbounded);
+        let of_namespace = self.state.index.sessions.range(later).take_while(|(of, _)| of == namespace);
+        let mut sessions =
+            of_namespace.filter_map(|(_, id)| Some((*id, self.state.session(*id)?))).inspect(|_| looked_at());
+        let rows: Vec<_> =
+            sessions.by_ref().take(rows_max).map(|(id, session)| self.session_view(id, session)).collect();
+        let next = rows.last().map(|row| row.session).filter(|_| sessions.next().is_some());
+        QueryResult::Sessions(Part { rows, next })
     }
 
     fn session_view(&self, id: SessionId, session: &Session) -> SessionView {

@@ -17,6 +17,8 @@ pub(crate) struct Indexes {
     /// Everything with a deadline, in order.
     pub(crate) deadlines: BTreeSet<(LogTime, DeadlineOf)>,
     pub(crate) handles: BTreeMap<(Namespace, Handle), SessionId>,
+    /// The open sessions of each namespace.
+    pub(crate) sessions: BTreeSet<(Namespace, SessionId)>,
     /// How much of its quotas each namespace uses.
     pub(crate) usage: BTreeMap<Namespace, Usage>,
     /// Sizes of the whole state, without the number of grants.
@@ -76,6 +78,7 @@ impl Indexes {
     pub(super) fn change_session(&mut self, id: SessionId, session: &SessionRecord, change: Change) {
         change.put(&mut self.deadlines, (session.deadline, DeadlineOf::Session(id)));
         self.change_handle(&session.namespace, &session.handle, id, change);
+        change.put(&mut self.sessions, (session.namespace.clone(), id));
         self.count(&session.namespace, |usage| &mut usage.sessions, change);
         self.count(&session.namespace, |usage| &mut usage.open_sessions, change);
         change.count(&mut self.totals.sessions);

@@ -1,6 +1,7 @@
 //! Queries of listings: a query shows the part after the last one, and looks at a limited number of items.
 
 use super::costs::{acquire, apply};
+use super::cycles::open;
 use super::work::{MANY, name, open_elsewhere, opened, take};
 use crate::limits;
 use crate::machine::Machine;
@@ -91,11 +92,13 @@ fn few_of_many_locks_are_listed_in_parts() {
     assert_eq!(rows.len() as u64, LONG);
 }
 
-/// A query of the sessions of one namespace looks at a limited number of the sessions of all.
+/// A query of the sessions of one namespace looks at no other sessions. Its answer names only sessions of this
+/// namespace, because the caller may have no right in another.
 #[test]
-fn few_of_many_sessions_are_listed_in_parts() {
-    let mut machine = opened(LONG);
-    apply(&mut machine, open_elsewhere(LONG + 1));
+fn sessions_of_other_namespaces_are_not_looked_at() {
+    let mut machine = opened(LONG - 1);
+    apply(&mut machine, open_elsewhere(LONG));
+    apply(&mut machine, open(LONG + 1));
     let sessions = |namespace: &str| {
         let namespace = Namespace::parse(namespace).expect("legal");
         in_parts(|after| {
@@ -107,7 +110,12 @@ fn few_of_many_sessions_are_listed_in_parts() {
     };
     let ids = |rows: Vec<SessionView>| rows.into_iter().map(|row| row.session).collect::<Vec<_>>();
     let (rows, queries) = sessions("elsewhere");
-    assert_eq!((ids(rows), queries), (vec![SessionId::new(0, LONG + 1)], 3));
-    let of_default: Vec<_> = (1..=LONG).map(|number| SessionId::new(0, number)).collect();
+    assert_eq!((ids(rows), queries), (vec![SessionId::new(0, LONG)], 1));
+    let of_default: Vec<_> = (1..LONG).chain([LONG + 1]).map(|number| SessionId::new(0, number)).collect();
     assert_eq!(ids(sessions("default").0), of_default);
+    let two =
+        |after| Query::Sessions { namespace: Namespace::default(), after: Some(SessionId::new(0, after)), rows: 2 };
+    let (reply, count) = count_of(|| machine.query(&two(LONG - 3)));
+    let QueryResult::Sessions(part) = reply.answer else { panic!("another answer") };
+    assert_eq!((part.next, count), (Some(SessionId::new(0, LONG - 1)), 3), "and not the session elsewhere");
 }
