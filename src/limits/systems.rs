@@ -37,6 +37,8 @@ pub const DOCUMENTS_UNLOCKED_AT_ONCE_MAX: usize = 1_024;
 pub const UNLOCKS_OF_MANY_MAX: usize = 8;
 /// The same for all namespaces together.
 pub const UNLOCKS_OF_MANY_ALL_MAX: usize = 64;
+/// Documents that the commands of one entry look at before it refuses another command on many documents.
+pub const UNLOCKS_LOOKED_MAX: usize = 800_000;
 
 const _: () = assert!(
     UNLOCKS_OF_MANY_ALL_MAX * (NAMESPACE_BYTES_MAX + PROCESS_BYTES_MAX + LOCK_NAME_BYTES_MAX + 64) + 1024

@@ -159,6 +159,7 @@ fn the_page_has_the_values() {
         HOLD_DEPTH_MAX,
         UNLOCKS_OF_MANY_MAX,
         UNLOCKS_OF_MANY_ALL_MAX,
+        UNLOCKS_LOOKED_MAX,
         REQUESTS_REMEMBERED_MAX,
         PAGE_ROWS_MAX,
         LISTED_MAX,

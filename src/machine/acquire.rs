@@ -232,8 +232,7 @@ impl Machine {
     fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
         let holder = self.state.holder(key, token);
         let Some(holder) = holder else { return Outcome::Withdrawn };
-        let upgrade = holder.extras.as_ref().and_then(|extras| extras.upgrade);
-        if upgrade.is_some_and(|upgrade| upgrade.number == number) {
+        if holder.was_upgraded_by(number) {
             return Outcome::Granted(holder.grant(token, number));
         }
         self.give_back(key, token, number);

@@ -28,6 +28,7 @@ impl Machine {
         self.state.globals.wall = self.state.globals.wall.max(entry.wall);
         self.deadlock_steps_left = limits::DEADLOCK_STEPS_AN_ENTRY_MAX;
         self.large_unlocks.clear();
+        self.unlocks_looked = 0;
         self.state.mark(RecordKey::Globals);
         if faults::on(Fault::OtherState) {
             self.state.globals.wall.0 += 1;

@@ -29,7 +29,7 @@ pub(super) enum KnownLease<'a> {
 
 impl KnownLease<'_> {
     /// Whether this is the handle of the take.
-    fn is_proven_by(self, handle: &Handle) -> bool {
+    pub(super) fn is_proven_by(self, handle: &Handle) -> bool {
         match self {
             KnownLease::Waits(_, waiter) => waiter.take_handle().as_ref() == Some(handle),
             KnownLease::Holds(_, holder) => holder.take_handle().as_ref() == Some(handle),

@@ -93,6 +93,8 @@ pub struct Machine {
     swept: BTreeSet<LockKey>,
     /// The namespaces of this entry's commands on more documents than one command frees at once.
     large_unlocks: Vec<Namespace>,
+    /// How many documents the commands of this entry that free documents have looked at.
+    unlocks_looked: usize,
 }
 
 /// Owners to check for a deadlock before this command ends.

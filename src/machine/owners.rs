@@ -2,11 +2,12 @@
 
 use super::Machine;
 use super::lease::KnownLease;
+use super::requests::{of_alter, of_release};
 use crate::model::{
-    Alteration, Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName,
-    Namespace, OpenSession, Principal, Refusal, SessionId,
+    Alter, Alteration, Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName,
+    Mode, Namespace, OpenSession, Outcome, Principal, Refusal, Release, SessionId,
 };
-use crate::state::Holder;
+use crate::state::{ClaimState, Holder};
 
 impl Machine {
     /// The namespace and the principal of a session that is open, or whose end is remembered.
@@ -68,21 +69,35 @@ impl Machine {
         }
     }
 
-    /// Whether a command that gives back or ends something finds it. False for all other commands.
+    /// Whether a command gives back or ends something. False if it finds nothing or changes nothing, and for all other
+    /// commands.
     #[must_use]
     pub fn ends_something(&self, command: &Command) -> bool {
         match command {
             Command::CloseSession { session, .. } => self.lives(*session),
-            Command::Cancel { request } => self.state.claims_of(*request).next().is_some(),
-            Command::Release(release) => self.holds(release.request.session, &release.name, release.token),
-            Command::Alter(alter) => match alter.what {
-                Alteration::Downgrade { token } | Alteration::ReturnPermits { token, .. } => {
-                    self.holds(alter.request.session, &alter.name, token)
+            Command::Cancel { request } => {
+                self.state.claims_of(*request).any(|(lock, state)| self.is_withdrawable(lock, state, request.number))
+            }
+            Command::Release(Release { request, name, token, acquire, .. }) => {
+                let releases = |number| *acquire == 0 || number == *acquire;
+                self.hold_of_session(request.session, name, *token).is_some_and(|holder| holder.numbers().any(releases))
+            }
+            Command::Alter(Alter { request, name, what, .. }) => match *what {
+                Alteration::Downgrade { token } => {
+                    let mode = self.hold_of_session(request.session, name, token).map(|holder| holder.request.mode);
+                    mode == Some(Mode::Exclusive)
+                }
+                Alteration::ReturnPermits { token, count } => {
+                    let mode = self.hold_of_session(request.session, name, token).map(|holder| holder.request.mode);
+                    matches!(mode, Some(Mode::Permits(held)) if (1..=held).contains(&count))
                 }
                 Alteration::Upgrade { .. } | Alteration::SetValue { .. } | Alteration::Resume { .. } => false,
             },
-            Command::CancelTake { lock, take, .. } => self.take_owner(lock, *take).is_some(),
-            Command::DropLease { lock, handle } => self.lease_owner(lock, handle).is_some(),
+            Command::CancelTake { lock, take, handle } => match self.known_take(lock, *take) {
+                Some(known @ (KnownLease::Waits(..) | KnownLease::Holds(..))) => known.is_proven_by(handle),
+                Some(KnownLease::Finished(_)) | None => false,
+            },
+            Command::DropLease { lock, handle } => self.lease_of(lock, handle).is_some(),
             Command::Document(unlock @ (DocumentCommand::Unlock { .. } | DocumentCommand::UnlockAll { .. })) => {
                 !self.owners_of_documents(unlock).is_empty()
             }
@@ -103,12 +118,56 @@ impl Machine {
         }
     }
 
-    /// Whether an open session holds this lock of its namespace under this token.
-    fn holds(&self, session: SessionId, name: &LockName, token: FencingToken) -> bool {
-        let Some(namespace) = self.namespace_of(session) else { return false };
-        let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
-        let holder = self.state.holder(&lock, token);
-        holder.is_some_and(|holder| holder.request.claim.session() == Some(session))
+    /// The hold of an open session at this lock of its namespace, under this token.
+    fn hold_of_session(&self, session: SessionId, name: &LockName, token: FencingToken) -> Option<&Holder> {
+        let lock = LockKey { namespace: self.namespace_of(session)?.clone(), name: name.clone() };
+        self.state.holder(&lock, token).filter(|holder| holder.request.claim.session() == Some(session))
+    }
+
+    /// Whether a cancel of this request removes this claim. It leaves a granted upgrade.
+    fn is_withdrawable(&self, lock: &LockKey, state: ClaimState, number: u64) -> bool {
+        match state {
+            ClaimState::Waiting(_) => true,
+            ClaimState::Holding(token) => {
+                let holder = self.state.holder(lock, token);
+                holder.is_some_and(|holder| !holder.was_upgraded_by(number))
+            }
+        }
+    }
+
+    /// The remembered answer to a command that gives back or ends something, if the command was executed before.
+    #[must_use]
+    pub fn ended_before(&self, command: &Command) -> Option<Outcome> {
+        match command {
+            Command::Release(release) => self.finished_answer(release.request, of_release(release)),
+            Command::Alter(alter) => self.finished_answer(alter.request, of_alter(alter)),
+            Command::CloseSession { session, .. } => {
+                (!self.lives(*session) && self.was_opened(*session)).then_some(Outcome::Closed)
+            }
+            Command::Cancel { request } => {
+                let finished = self.state.session(request.session)?.finished.contains_key(&request.number);
+                finished.then_some(Outcome::Withdrawn)
+            }
+            Command::CancelTake { lock, take, handle } => match self.known_take(lock, *take)? {
+                known @ KnownLease::Finished(_) => known.is_proven_by(handle).then_some(Outcome::Withdrawn),
+                KnownLease::Waits(..) | KnownLease::Holds(..) => None,
+            },
+            Command::OpenSession(_)
+            | Command::Attach(_)
+            | Command::Disconnected { .. }
+            | Command::EndSession(_)
+            | Command::ChangeSetting(_)
+            | Command::Acquire(_)
+            | Command::TakeLease(_)
+            | Command::DropLease { .. }
+            | Command::Document(_)
+            | Command::Manage(_)
+            | Command::Tick
+            | Command::LeaderlessGap { .. }
+            | Command::Configure { .. }
+            | Command::Announce(_)
+            | Command::RaiseFeatures(_) => None,
+        }
     }
 
     /// The refusal of a grab with a `ts` that is not known, of a lock that is held.

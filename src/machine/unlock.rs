@@ -12,7 +12,8 @@ use crate::state::{DeadlineOf, Holder, Lock, Unlocking, WhichHeld, looked_at};
 
 impl Machine {
     /// Frees these documents. Returns how many there were, including those that are left to the sweep. Refuses a
-    /// command on more documents than are freed at once if too many of those are in the entry or unfinished.
+    /// command on more documents than are freed at once if too many of those are in the entry or unfinished, or if
+    /// those of the entry have looked at too many documents.
     pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Result<Outcome, Refusal> {
         let newest = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens);
         let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
@@ -20,16 +21,23 @@ impl Machine {
         let at_once = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
         if self.names(&unlocking).nth(at_once).is_some() {
             self.one_more_unlock(&unlocking.namespace, self.large_unlocks.iter())?;
+            if limits::UNLOCKS_LOOKED_MAX <= self.unlocks_looked {
+                let limit = self.large_unlocks.len() as u64;
+                return Err(Refusal::Quota { what: QuotaKind::UnlocksOfMany, limit });
+            }
             self.large_unlocks.push(unlocking.namespace.clone());
         }
-        let (mut locks, mut leaves_some) = (0, false);
+        let (mut locks, mut leaves_some, mut looked) = (0, false, 0);
+        let unfinished = self.unfinished_in(&unlocking.namespace);
         for (at, (name, held)) in self.meant(&unlocking).enumerate() {
             // Documents that an earlier command freed are not counted twice.
-            if held.is_some_and(|held| !self.is_freed(&unlocking.namespace, name, held)) {
+            if held.is_some_and(|held| !is_freed(&unfinished, name, held)) {
                 locks += 1;
                 leaves_some |= at_once <= at;
             }
+            looked = at + 1;
         }
+        self.unlocks_looked += looked;
         if leaves_some {
             let others = self.state.globals.unlocking.iter().filter(|other| !unlocking.includes(other));
             self.one_more_unlock(&unlocking.namespace, others.map(|other| &other.namespace))?;
@@ -82,19 +90,15 @@ impl Machine {
     /// Frees the document of this lock if an unfinished command freed it.
     pub(super) fn unlock_at(&mut self, key: &LockKey) {
         let held = self.state.lock(key).and_then(Lock::first_held);
-        let freed = held.filter(|held| self.is_freed(&key.namespace, &key.name, *held));
+        let freed = held.filter(|held| is_freed(&self.unfinished_in(&key.namespace), &key.name, *held));
         if let Some(token) = freed.map(|(token, _)| token) {
             self.end_hold(key, token, EndReason::Released, None);
         }
     }
 
-    /// Whether an unfinished command freed this document.
-    fn is_freed(&self, namespace: &Namespace, name: &LockName, held: Held<'_>) -> bool {
-        self.state
-            .globals
-            .unlocking
-            .iter()
-            .any(|unlocking| unlocking.namespace == *namespace && unlocking.next <= *name && unlocking.selects(held))
+    /// The unfinished commands of this namespace.
+    fn unfinished_in(&self, namespace: &Namespace) -> Vec<&Unlocking> {
+        self.state.globals.unlocking.iter().filter(|unlocking| unlocking.namespace == *namespace).collect()
     }
 
     /// Looks at a bounded number of names. Returns their number, and what is left of the command.
@@ -138,6 +142,11 @@ impl Machine {
             (name, held.filter(|held| of.selects(*held)))
         })
     }
+}
+
+/// Whether one of these unfinished commands freed this document.
+fn is_freed(unfinished: &[&Unlocking], name: &LockName, held: Held<'_>) -> bool {
+    unfinished.iter().any(|unlocking| unlocking.next <= *name && unlocking.selects(held))
 }
 
 /// A hold with its token.

@@ -11,7 +11,7 @@ use super::authorizer::Authorizer;
 use super::buckets::Buckets;
 use crate::clock::{Clock, Instant};
 use crate::config;
-use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, Principal, SessionId};
+use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, Principal};
 use crate::mutex::Mutex;
 use crate::service::NotSent;
 
@@ -55,7 +55,8 @@ impl Bucket {
 /// The namespace of a command that a limit may refuse.
 enum Within<'a> {
     Namespace(&'a Namespace),
-    Session(SessionId),
+    /// The namespace of its session.
+    Session,
 }
 
 /// A bucket with the tokens that it gets in a second.
@@ -88,16 +89,14 @@ impl RateLimits {
     }
 
     /// Takes the command out of the buckets of its principal and its namespace. A command that releases or ends
-    /// something is only counted for its principal; `ends` finds out whether there is something to end. `namespace_of`
-    /// finds the namespace of an open session; commands of an ended session pass there, and the machine refuses them.
-    /// The error names the limit and says how long to wait.
+    /// something is only counted for its principal. `found` returns the namespace of the command's session, and whether
+    /// the command ends something. The error names the limit and says how long to wait.
     pub(super) fn check(
         &self,
         command: &Command,
         authorizer: Option<&Authorizer>,
         clock: &dyn Clock,
-        namespace_of: impl FnOnce(SessionId) -> Option<Namespace>,
-        ends: impl FnOnce(&Command) -> bool,
+        found: impl FnOnce() -> (Option<Namespace>, bool),
     ) -> Result<(), NotSent> {
         let rated = |authorizer: &Authorizer| {
             let a_second = authorizer.access.commands_a_second(&authorizer.principal)?;
@@ -107,11 +106,13 @@ impl RateLimits {
         if of_principal.is_none() && !self.on.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let within = within(command).filter(|_| !ends(command));
+        let within = within(command);
+        let (of_session, ends) = if within.is_some() { found() } else { (None, false) };
+        let within = within.filter(|_| !ends);
         let refusable = within.is_some();
         let namespace = within.and_then(|within| match within {
             Within::Namespace(namespace) => Some(namespace.clone()),
-            Within::Session(session) => namespace_of(session),
+            Within::Session => of_session,
         });
         let (now, mut limited) = (clock.now(), self.limited.lock());
         let of_namespace = namespace.and_then(|namespace| limited.rated(namespace));
@@ -145,11 +146,11 @@ impl RateLimits {
 fn within(command: &Command) -> Option<Within<'_>> {
     match command {
         Command::OpenSession(open) => Some(Within::Namespace(&open.namespace)),
-        Command::Acquire(acquire) => Some(Within::Session(acquire.request.session)),
-        Command::Alter(alter) => Some(Within::Session(alter.request.session)),
-        Command::CloseSession { session, .. } => Some(Within::Session(*session)),
-        Command::Cancel { request } => Some(Within::Session(request.session)),
-        Command::Release(release) => Some(Within::Session(release.request.session)),
+        Command::Acquire(_)
+        | Command::Alter(_)
+        | Command::CloseSession { .. }
+        | Command::Cancel { .. }
+        | Command::Release(_) => Some(Within::Session),
         Command::TakeLease(take) => Some(Within::Namespace(&take.lock.namespace)),
         Command::CancelTake { lock, .. } | Command::DropLease { lock, .. } => Some(Within::Namespace(&lock.namespace)),
         Command::Manage(Manage { what: Managing::BreakHold { .. }, .. }) => None,
@@ -187,7 +188,7 @@ mod tests {
     use crate::limits::RATES_SWEPT_MIN;
     use crate::model::{
         Alter, Alteration, DocumentId, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, LogTime,
-        Metadata, OpenSession, ProcessId, Release, RequestId, SessionClose,
+        Metadata, OpenSession, ProcessId, Release, RequestId, SessionClose, SessionId,
     };
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
@@ -224,7 +225,7 @@ mod tests {
                 metadata: Metadata::default(),
                 accepts_hand_over: false,
             });
-            self.rates.check(&open, authorizer, &self.clock, |_| None, |_| false)
+            self.rates.check(&open, authorizer, &self.clock, || (None, false))
         }
 
         fn take(&self, namespace: &Namespace) -> Result<(), NotSent> {
@@ -233,7 +234,7 @@ mod tests {
 
         fn close(&self, authorizer: &Authorizer) -> Result<(), NotSent> {
             let close = Command::CloseSession { session: SessionId::new(0, 1), end: SessionClose::Done };
-            self.rates.check(&close, Some(authorizer), &self.clock, |_| None, |_| true)
+            self.rates.check(&close, Some(authorizer), &self.clock, || (None, true))
         }
 
         fn renew(&self, authorizer: &Authorizer, renewals: usize) -> Result<(), NotSent> {
@@ -363,8 +364,8 @@ mod tests {
         for command in ending.into_iter().chain(always.map(Command::Document)) {
             for (rates, authorizer) in [(rates(None, &[("ours", 1)]), None), (RateLimits::default(), Some(&ci))] {
                 let rates = Timed::new(rates);
-                let of_session = |_| Some(namespace.clone());
-                let sent = |ends| rates.rates.check(&command, authorizer, &rates.clock, of_session, |_| ends);
+                let found = |ends| (Some(namespace.clone()), ends);
+                let sent = |ends| rates.rates.check(&command, authorizer, &rates.clock, || found(ends));
                 sent(false).expect("the first");
                 sent(false).expect_err("its rate");
                 sent(true).expect("it gives something back");

@@ -236,15 +236,28 @@ impl Node {
         authorizer: Option<&Authorizer>,
         call: Call,
     ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        if let Some((session, handle, namespace)) = shown(call.command.session(), &call.proof) {
+        let shown = shown(call.command.session(), &call.proof);
+        if let Some((session, handle, namespace)) = shown {
             self.core.consensus.machine(|machine| machine.proves(session, handle, namespace))?;
         }
         self.core.admits(&call.command)?;
-        let namespace_of = |session| self.core.consensus.machine(|machine| machine.namespace_of(session).cloned());
-        let ends = |command: &Command| self.core.consensus.machine(|machine| machine.ends_something(command));
-        let limited = self.core.rate_limits.check(&call.command, authorizer, &*self.core.clock, namespace_of, ends);
-        limited.map_err(ServiceError::not_sent)?;
         let (answer, reply) = oneshot::channel();
+        let found = || {
+            self.core.consensus.machine(|machine| {
+                let owner = call.command.session().and_then(|session| machine.session_owner(session));
+                let namespace = owner.map(|(namespace, _)| namespace).or(shown.map(|(_, _, namespace)| namespace));
+                (namespace.cloned(), machine.ends_something(&call.command))
+            })
+        };
+        if let Err(limited) = self.core.rate_limits.check(&call.command, authorizer, &*self.core.clock, found) {
+            let known = self.core.consensus.machine(|machine| {
+                let outcome = machine.ended_before(&call.command)?;
+                Some(Reply::new(machine.applied(), machine.now(), outcome))
+            });
+            let known = known.ok_or_else(|| ServiceError::not_sent(limited))?;
+            answer.send(Ok(known)).ok();
+            return Ok(reply);
+        }
         let since = call.command.is_sessionless().then(|| self.sent_at(&call));
         let submission = Submission { principal: call.principal, since, command: call.command };
         self.core.queue.command(self.source(authorizer), submission, answer).map_err(|why| self.not_sent(why))?;

@@ -188,7 +188,7 @@ pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, p
         }
         let due = shared.store.current_snapshot().map_or(0, |file| file.size_bytes()).max(pace.snapshot_log_bytes_min);
         let logged = shared.log_bytes.load(Ordering::Relaxed);
-        if logged - seen >= due {
+        if logged.saturating_sub(seen) >= due {
             seen = logged;
             if raft.trigger().snapshot().await.is_err() {
                 return;

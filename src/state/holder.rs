@@ -139,6 +139,12 @@ impl Holder {
         first.into_iter().chain(again.map(|again| again.number))
     }
 
+    /// Whether this request made the hold exclusive.
+    pub(crate) fn was_upgraded_by(&self, number: u64) -> bool {
+        let upgrade = self.extras.as_ref().and_then(|extras| extras.upgrade);
+        upgrade.is_some_and(|upgrade| upgrade.number == number)
+    }
+
     /// Whether its request asked for other locks together with this one.
     pub(crate) fn in_set(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.set)

@@ -289,3 +289,24 @@ fn queues_open_in_rounds_after_a_restore() {
     assert!(!driven.0.is_due());
     driven.0.check().expect("whole");
 }
+
+/// The unlocks of one entry look at a bounded number of documents, of all namespaces together. The next entry has its
+/// own bound.
+#[test]
+fn unlocks_of_many_in_one_entry_look_at_a_bounded_number() {
+    let (many, documents) = (limits::UNLOCKS_OF_MANY_MAX as u64, limits::UNLOCKS_LOOKED_MAX as u64 / 8);
+    let mut driven = with_documents(0);
+    let fill = |driven: &mut Driven, of, documents| {
+        let numbers: Vec<u64> = (1..=documents).collect();
+        for batch in numbers.chunks(1_000) {
+            driven.apply(0, batch.iter().map(|number| grab_of(of, *number, None)).collect());
+        }
+    };
+    fill(&mut driven, 1, documents);
+    fill(&mut driven, 2, limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX as u64 + 1);
+    let commands = (0..many).map(|term| unlock_all_of(1, term)).chain([unlock_all_of(2, 0)]).collect();
+    let mut outcomes: Vec<_> = driven.apply(0, commands).commands.into_iter().map(|reply| reply.outcome).collect();
+    assert_eq!(outcomes.pop(), Some(too_many()));
+    assert_eq!(outcomes, vec![Outcome::Freed { locks: 0 }; outcomes.len()]);
+    assert_eq!(driven.outcome(0, unlock_all_of(2, 0)), Outcome::Freed { locks: 0 });
+}
