@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from typing import Any, TypeVar
@@ -15,17 +16,6 @@ from .core.steps import CONNECT_TIME_MAX, READ_BYTES, NotAnswered, NotSent, Step
 Result = TypeVar("Result")
 
 log = logging.getLogger("lockkeeper_client")
-
-_of_the_parent: list[object] = []
-"""Connections that the child of a fork keeps. If it dropped one, the parent's loop would no longer read from it.
-
-The child shares the selector of that loop, and the end of a stream removes its socket from the selector.
-"""
-
-
-def leave_to_parent(connections: object) -> None:
-    """Keeps connections of the parent in the child of a fork, where nothing uses them."""
-    _of_the_parent.append(connections)
 
 
 class Connection(BaseConnection):
@@ -56,6 +46,15 @@ class Connection(BaseConnection):
     def close(self) -> None:
         self._writer.transport.abort()
 
+    def abandon(self) -> None:
+        sock: socket.socket | None = self._writer.get_extra_info("socket")
+        if sock is not None and 0 <= (number := sock.fileno()):
+            # The child shares the selector of the parent's loop. Under the number of another file, the end of the
+            # transport in the child neither sends the end of TLS nor removes the parent's socket from the selector.
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number, inheritable=False)
+            os.close(null)
+
 
 class Tasks(Driver[Connection]):
     """Runs operations in the calling task, and others in tasks of their own."""
@@ -74,7 +73,7 @@ class Tasks(Driver[Connection]):
         sock: socket.socket | None = writer.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return Connection(reader, writer)
+        return self.opened(Connection(reader, writer))
 
     async def run(self, steps: Steps[Result], stream: list[Connection] | None = None) -> Result:
         """Performs the steps of an operation, and returns its result: see `Driver.actions`."""
@@ -110,8 +109,7 @@ class Tasks(Driver[Connection]):
         return task
 
     def forked(self) -> None:
-        """Forgets the connections and tasks of the parent in the child of a fork."""
-        leave_to_parent(self._idle)
+        """Drops the parent's connections and tasks in the child of a fork."""
         super().forked()
         self._background = set()
 

@@ -6,10 +6,9 @@ import selectors
 import socket
 import ssl
 import threading
-import weakref
 from typing import Any, TypeVar
 
-from .core.clock import SECOND, Clock
+from .core.clock import SECOND
 from .core.driver import BaseConnection, Driver
 from .core.endpoints import Endpoint
 from .core.errors import Error
@@ -63,7 +62,6 @@ class Connection(BaseConnection):
         self._socket.close()
 
     def abandon(self) -> None:
-        """Closes the descriptor without a byte sent, because the parent of a fork uses the connection."""
         os.close(self._socket.detach())
 
 
@@ -86,15 +84,8 @@ class Wake:
 class Threads(Driver[Connection]):
     """Runs operations in the calling thread, and others in daemon threads."""
 
-    def __init__(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
-        super().__init__(clock, tls)
-        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
-
     def connect(self, endpoint: Endpoint, timeout: int) -> Connection:
-        connection = Connection(endpoint, self._tls, timeout)
-        with self._lock:
-            self._open.add(connection)
-        return connection
+        return self.opened(Connection(endpoint, self._tls, timeout))
 
     def run(self, steps: Steps[Result], wake: Wake | None = None, stream: list[Connection] | None = None) -> Result:
         """Performs the steps of an operation, and returns its result: see `Driver.actions`."""
@@ -130,14 +121,3 @@ class Threads(Driver[Connection]):
             # The interpreter exits, and closes the sessions.
             log.debug("a background operation was not started: %s", error)
             steps.close()
-
-    def forked(self) -> None:
-        """Drops the parent's connections in the child of a fork, without a byte sent."""
-        super().forked()
-        for connection in self._open:
-            try:
-                connection.abandon()
-            except OSError:
-                # It was closed before the fork.
-                pass
-        self._open = weakref.WeakSet()

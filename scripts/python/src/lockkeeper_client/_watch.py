@@ -87,7 +87,6 @@ class AsyncWatch:
     def forked(self) -> None:
         """Ends the iteration in the child of a fork. The stream is the parent's."""
         self._state.closed = self._state.forked = True
-        _tasks.leave_to_parent(self._stream)
         self._stream = []
 
     def __aiter__(self) -> Self:

@@ -180,4 +180,8 @@ def change(hold: HoldState, path: str, **fields: Any) -> Steps[Answer]:
     session, number = hold.session, hold.session.draw()[0]
     named["request"] = str(number)
     retry = session.link.retry(lambda: session.ended)
-    return (yield from session.until_answered(retry, path, named, number))
+    try:
+        return (yield from session.until_answered(retry, path, named, number))
+    finally:
+        # No attempt follows, so an open number would only keep the outcomes of all later ones in the cluster.
+        session.finish(number)

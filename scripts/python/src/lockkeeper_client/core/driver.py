@@ -2,8 +2,10 @@
 
 import ssl
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -43,6 +45,10 @@ class BaseConnection(ABC):
     def close(self) -> None:
         """Closes the connection at once."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """Drops the socket without a byte sent, because the parent of a fork uses the connection."""
+
 
 C = TypeVar("C", bound=BaseConnection)
 
@@ -62,6 +68,7 @@ class Driver(ABC, Generic[C]):
         # A handler of signals may interrupt the thread that has the lock.
         self._lock = threading.RLock()
         self._idle: dict[Endpoint, list[C]] = {}
+        self._open: weakref.WeakSet[C] = weakref.WeakSet()
         self._closed = False
 
     @abstractmethod
@@ -77,9 +84,20 @@ class Driver(ABC, Generic[C]):
             disconnect(connections)
 
     def forked(self) -> None:
-        """Forgets the connections of the parent in the child of a fork."""
+        """Drops the parent's connections in the child of a fork, without a byte sent."""
         self._lock = threading.RLock()
+        for connection in self._open:
+            # It may have been closed before the fork.
+            with suppress(OSError):
+                connection.abandon()
+        self._open = weakref.WeakSet()
         self._idle = {}
+
+    def opened(self, connection: C) -> C:
+        """Returns a connection that is to be dropped in the child of a fork."""
+        with self._lock:
+            self._open.add(connection)
+        return connection
 
     def actions(self, steps: Steps[Result], stream: list[C] | None, pause: Callable[[int], Any]) -> Actions[Result]:
         """Performs the steps of an operation, and returns its result.

@@ -22,6 +22,7 @@ def follow(session: Session) -> Steps[None]:
     """Applies the events of a session while it lives. Ends if the nodes have no such stream."""
     link, backoff = session.link, Backoff(session.link.clock)
     while session.ended is None:
+        endpoint = link.endpoints.current
         try:
             yield from link.follow(f"sessions/{session.id}/events", {}, lambda: session.ended)
             session.followed = True
@@ -39,7 +40,7 @@ def follow(session: Session) -> Steps[None]:
             error = failed
         finally:
             session.followed = False
-        link.endpoints.failed(link.endpoints.current)
+        link.endpoints.failed(endpoint)
         yield from pause(backoff.pause(error), link.clock, lambda: session.ended)
 
 

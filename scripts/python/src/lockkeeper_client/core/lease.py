@@ -5,13 +5,13 @@ import uuid
 from typing import Any
 
 from .clock import SECOND
-from .errors import Error, HeldByOther, LockLost, NotHeld, OutcomeUnknown
+from .errors import Error, HeldByOther, LockLost, NotHeld, Quota
 from .link import Answer, Link, milliseconds
 from .metadata import Metadata
 from .poll import Poll
 from .retry import UNDECIDED, Retry
 from .steps import Steps, never
-from .validity import Validity
+from .validity import MARGIN_LEFT_PERMILLE, Validity
 
 
 class LeaseState:
@@ -26,6 +26,8 @@ class LeaseState:
         self.validity = Validity(granted.proof)
         self.released = False
         self._attempt = 0
+        self._in_doubt: dict[int, int] = {}
+        """The earliest end that each refresh without an answer may have set."""
         self._reason: str | None = None
 
     def __str__(self) -> str:
@@ -34,8 +36,10 @@ class LeaseState:
     @property
     def lost(self) -> LockLost | None:
         """Reads the clock. Returns the error of a lease that may have ended, or None."""
-        if self._reason is None and not self.released and self.validity.is_passed(self.link.clock()):
-            self._reason = "expired"
+        if self._reason is None and not self.released:
+            now = self.link.clock()
+            if self.validity.is_passed(now) or self._ends[0] <= now:
+                self._reason = "expired"
         if self._reason is None:
             return None
         problem = {"error": "lost", "reason": self._reason, "token": self.token}
@@ -45,7 +49,7 @@ class LeaseState:
     def valid_for(self) -> float:
         """Seconds until another client may have it; 0 if it has ended or was released."""
         over = self.lost is not None or self.released
-        return 0.0 if over else self.validity.left(self.link.clock()) / SECOND
+        return 0.0 if over else max(0, self._ends[0] - self.link.clock()) / SECOND
 
     def check(self) -> None:
         """Raises LockLost if the lease may have ended, and NotHeld if it was released."""
@@ -55,27 +59,44 @@ class LeaseState:
             raise NotHeld(f"the lease of {self.lock} was released")
 
     def refresh(self, duration: int | None) -> Steps[None]:
-        """Sets the end to `duration` ns from now, by default the duration of the lease."""
+        """Sets the end to `duration` ns from now, by default the duration of the lease.
+
+        While it may have been executed and has no answer, the lease is valid until the earlier of both ends.
+        """
         self.check()
         self._attempt += 1
+        attempt, retry = self._attempt, self.link.retry()
         length = self.duration if duration is None else duration
-        fields = {**self._named, "lease_ms": milliseconds(length), "attempt": self._attempt}
+        fields = {**self._named, "lease_ms": milliseconds(length), "attempt": attempt}
+        self._in_doubt[attempt] = self.link.clock() + length * MARGIN_LEFT_PERMILLE // 1_000
         try:
-            answer = yield from self.link.retry().until_answered(lambda: self.link.call("refresh", fields))
+            answer = yield from retry.until_decided(lambda: self.link.call("refresh", fields))
         except (NotHeld, HeldByOther) as error:
             raise self._ended() from error
+        except Error:
+            if not retry.in_doubt:
+                self._in_doubt.pop(attempt, None)
+            raise
         self.validity.add(answer.proof, self.link.clock())
+        for earlier in list(self._in_doubt):
+            # An earlier attempt has no effect after this one.
+            if earlier <= attempt:
+                self._in_doubt.pop(earlier, None)
         self.check()
 
     def release(self) -> Steps[None]:
         """Releases the lease; does nothing if it was released before. Raises LockLost if it has ended."""
         if self.released:
             return
-        self.check()
+        if (lost := self.lost) is not None:
+            if self._in_doubt:
+                # The lease may last longer than the client can rely on it.
+                self.link.spawn(self._release_again())
+            raise lost
         self.released = True
         retry = self.link.retry(repeated=self.link.passing)
         try:
-            yield from retry.until_answered(lambda: self.link.call("release", self._named))
+            yield from retry.until_decided(lambda: self.link.call("release", self._named))
         except (NotHeld, HeldByOther) as error:
             # The first copy of a repeated release has released it.
             if not retry.in_doubt:
@@ -83,22 +104,24 @@ class LeaseState:
         except BaseException as error:
             if isinstance(error, retry.repeated) or not isinstance(error, Error):
                 self.link.spawn(self._release_again())
-                raise
-            if retry.in_doubt and isinstance(error, UNDECIDED):
-                self.link.spawn(self._release_again())
-                raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
-            self.released = False
+            else:
+                self.released = False
             raise
 
     def _release_again(self) -> Steps[None]:
         """Repeats a release that was not answered, until the lease has ended."""
 
         def stop() -> BaseException | None:
-            ended = self.validity.is_passed(self.link.clock())
-            return NotHeld(f"{self} has ended") if ended else None
+            return NotHeld(f"{self} has ended") if self._ends[1] <= self.link.clock() else None
 
         retry = Retry(self.link.clock, 86_400 * SECOND, stop, UNDECIDED)
         yield from retry.until_answered(lambda: self.link.call("release", self._named))
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """The first instants, in ns of the clock, at which it may have ended and at which it has probably ended."""
+        ends = [self.validity.until, *self._in_doubt.values()]
+        return min(ends), max(ends)
 
     @property
     def _named(self) -> dict[str, Any]:
@@ -131,7 +154,8 @@ def acquire_lease(
     def withdraw(retry: Retry) -> Steps[Answer]:
         return retry.until_answered(lambda: link.call("withdraw", named))
 
-    answer = yield from Poll(link, send, wait, never).granted(withdraw)
+    # The cluster remembers neither a request that has no room nor its refusal, so a late copy may be granted.
+    answer = yield from Poll(link, send, wait, never, duration, (*UNDECIDED, Quota)).granted(withdraw)
     lease = LeaseState(link, lock, handle, duration, answer)
     lease.check()
     return lease

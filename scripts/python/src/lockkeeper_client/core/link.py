@@ -10,7 +10,7 @@ from .clock import MILLISECOND, SECOND, Clock
 from .endpoints import Endpoint, Endpoints
 from .errors import Error, Internal, InvalidArgument, OutcomeUnknown, Unauthenticated, Unavailable, error_of
 from .http import Head, request
-from .retry import UNANSWERED, Retry
+from .retry import UNANSWERED, UNDECIDED, Retry
 from .steps import Exchange, Listen, Next, NotAnswered, NotSent, Steps, Stop, exchange, listen, never, next_part
 from .token import Token
 from .validity import Proof
@@ -111,7 +111,10 @@ class Link:
         head = yield from self._guarded(endpoint, listen(Listen(endpoint, data, self.attempt_timeout, stop)))
         self._check_cluster(endpoint, head)
         if head.headers.get("content-type") == JSON_PROBLEM:
-            raise (yield from self._guarded(endpoint, _problem(stop, self.attempt_timeout)))
+            error: Error = yield from self._guarded(endpoint, _problem(stop, self.attempt_timeout))
+            if isinstance(error, UNDECIDED):
+                self.endpoints.failed(endpoint)
+            raise error
         if head.status != 200 or not head.headers.get("content-type", "").startswith("text/event-stream"):
             raise Unavailable(f"{endpoint} has no stream {path}: status {head.status}", {"status": head.status})
         return endpoint
@@ -135,7 +138,8 @@ class Link:
         self._check_cluster(endpoint, head)
         try:
             return self._read(endpoint, sent, head, content)
-        except self.passing:
+        except UNDECIDED:
+            # Another node may have other rules, another version, or no such fault.
             self.endpoints.failed(endpoint)
             raise
 

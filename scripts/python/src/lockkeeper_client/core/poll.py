@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
-from .errors import Error, Internal, NotAcquired, OutcomeUnknown
+from .errors import Error, NotAcquired, OutcomeUnknown
 from .link import Answer, Link, milliseconds
 from .retry import UNDECIDED, Retry
 from .steps import Steps, Stop
@@ -13,6 +13,8 @@ POLL_MAX = 10 * SECOND
 """A node that stopped silently is noticed after this time and the request timeout."""
 WAIT_MAX = 7 * 24 * 60 * 60 * SECOND
 """In a session this wait lasts as long as the session."""
+LATE_MAX = 30 * SECOND
+"""How late a copy of a request may arrive that a withdrawal waits for."""
 LAST_POLL_SLACK = 5 * SECOND
 """A node lets the last poll of a wait last longer, so that the cluster decides the end of the wait."""
 
@@ -23,12 +25,25 @@ Withdraw = Callable[[Retry], Steps[Answer]]
 
 
 class Poll:
-    """One request, which `send` sends again and again. `wait` is in ns; None waits as long as possible."""
+    """One request, which `send` sends again and again. `wait` is in ns; None waits as long as possible.
 
-    def __init__(self, link: Link, send: Send, wait: int | None, stop: Stop) -> None:
+    A grant ends after `lasts` ns without a release. Errors in `undecided` do not say what became of an earlier attempt.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        send: Send,
+        wait: int | None,
+        stop: Stop,
+        lasts: int = WAIT_MAX,
+        undecided: tuple[type[Error], ...] = UNDECIDED,
+    ) -> None:
         self._link = link
         self._send = send
         self._stop = stop
+        self._lasts = lasts
+        self._undecided = undecided
         self._ends = None if wait is None else link.clock() + wait
         self._retry = link.retry(stop)
         self._held_by: Any = None
@@ -43,12 +58,11 @@ class Poll:
             answer = yield from self._settle()
             if answer is None:
                 # The caller may rely on the end of the wait only after the request is gone.
-                answer = yield from withdraw(self._link.retry(self._stop, UNDECIDED))
+                answer = yield from withdraw(self._link.retry(self._stop, self._undecided))
                 if not is_grant(answer):
                     raise NotAcquired("the wait is over", {"holder": self._held_by})
         except Error as error:
-            doubtful = UNDECIDED if self._retry.in_doubt else (OutcomeUnknown, Internal)
-            if not isinstance(error, doubtful):
+            if not (self._retry.in_doubt and isinstance(error, self._undecided)):
                 raise
             self._withdraw_later(withdraw)
             if isinstance(error, OutcomeUnknown):
@@ -60,8 +74,12 @@ class Poll:
         return answer
 
     def _withdraw_later(self, withdraw: Withdraw) -> None:
-        """Withdraws in the background, where no caller could do it again: only a final answer ends it."""
-        self._link.spawn(withdraw(Retry(self._link.clock, WAIT_MAX, self._stop, UNDECIDED)))
+        """Withdraws in the background, where no caller could do it again.
+
+        Only a final answer ends it, or the time after which neither a place nor a hold can be left.
+        """
+        patience = min(WAIT_MAX, self._left + self._lasts + LATE_MAX)
+        self._link.spawn(withdraw(Retry(self._link.clock, patience, self._stop, self._undecided)))
 
     @property
     def _left(self) -> int:

@@ -20,8 +20,8 @@ def release(hold: HoldState) -> Steps[None]:
     Raises LockLost if it was lost, and reports the loss; the other locks of a lost set are released first. An upgrade
     whose outcome is not known is withdrawn before. A release that is cancelled or not answered continues in the
     background. So does one whose token a node refuses, if a file has the token, because the node may not know a new
-    token yet. After any other refusal the hold is not released; but if an earlier attempt may have been executed, the
-    error is OutcomeUnknown, and the release continues.
+    token yet. After any other refusal the hold keeps the locks that were not released; but if an attempt may have been
+    executed, the error is OutcomeUnknown, and the release continues.
     """
     if hold.released:
         return
@@ -38,6 +38,8 @@ def release(hold: HoldState) -> Steps[None]:
         number, name = requests[0]
         try:
             yield from settle(hold, retry)
+            # The attempts for other locks leave no doubt about this one.
+            retry.in_doubt = False
             yield from session.until_answered(retry, "release", _fields(hold, name, number), number)
         except (NotHeld, HeldByOther) as error:
             lost = lost or _lost(hold, "ended", error)
@@ -49,7 +51,7 @@ def release(hold: HoldState) -> Steps[None]:
                 for number, name in requests:
                     session.link.spawn(_later(hold, name, number))
             else:
-                _keep(hold, [number for number, _ in requests])
+                _keep(hold, requests)
             if lost is not None:
                 hold.report()
                 if isinstance(error, Error):
@@ -71,11 +73,12 @@ def _later(hold: HoldState, name: str, number: int) -> Steps[None]:
     yield from hold.session.repeat("release", _fields(hold, name, number), number)
 
 
-def _keep(hold: HoldState, unsent: list[int]) -> None:
-    """Watches over a hold again whose release was refused."""
+def _keep(hold: HoldState, refused: list[tuple[int, str]]) -> None:
+    """Watches again over the locks of a hold whose release was refused."""
     hold.released = False
+    hold.tokens = {name: hold.tokens[name] for _, name in refused}
     hold.session.add(hold)
-    for number in unsent:
+    for number, _ in refused:
         hold.session.finish(number)
 
 

@@ -76,14 +76,24 @@ class Retry:
             began = self._clock()
             try:
                 answer = yield from attempt()
-            except self.repeated as error:
-                self.in_doubt |= isinstance(error, OutcomeUnknown)
-                if self.in_doubt and not repeat_unknown:
+            except Error as error:
+                # A node may have executed a request before it failed with an internal error.
+                self.in_doubt |= isinstance(error, (OutcomeUnknown, Internal))
+                if not isinstance(error, self.repeated) or (self.in_doubt and not repeat_unknown):
                     raise
                 yield from self._pause(error, began + waiting)
             else:
                 self._failing_since = None
                 return answer
+
+    def until_decided(self, attempt: Callable[[], Steps[Result]]) -> Steps[Result]:
+        """Like `until_answered`, for a change. Raises OutcomeUnknown if no answer says whether it was executed."""
+        try:
+            return (yield from self.until_answered(attempt))
+        except UNDECIDED as error:
+            if not self.in_doubt or isinstance(error, OutcomeUnknown):
+                raise
+            raise OutcomeUnknown(f"the request may have been executed; then: {error}") from error
 
     def _pause(self, error: Error, due: int) -> Steps[None]:
         now = self._clock()

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
-from .errors import Error, OutcomeUnknown, SessionEnded
+from .errors import Error, SessionEnded
 from .holds import HoldState
 from .link import Answer, Link, given
 from .metadata import Metadata
@@ -143,17 +143,14 @@ class Session:
     def until_answered(self, retry: Retry, path: str, fields: dict[str, Any], number: int) -> Steps[Answer]:
         """Repeats a call with this request number until it is answered. A refusal is its final answer, too.
 
-        It raises OutcomeUnknown if an earlier attempt may have been executed, and the refusal does not say whether.
+        It raises OutcomeUnknown if an attempt may have been executed, and the refusal does not say whether.
         """
         named = {**fields, **self.proof}
         try:
-            answer = yield from retry.until_answered(lambda: self.link.call(path, named))
+            answer = yield from retry.until_decided(lambda: self.link.call(path, named))
         except Error as error:
-            if isinstance(error, retry.repeated):
-                raise
-            if retry.in_doubt and isinstance(error, UNDECIDED):
-                raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
-            self.finish(number)
+            if not isinstance(error, retry.repeated):
+                self.finish(number)
             raise
         self.finish(number)
         return answer
