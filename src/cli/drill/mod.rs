@@ -27,7 +27,7 @@ use super::output::Output;
 use crate::service::ErrorCode;
 
 use self::journal::Journal;
-use self::nodes::Nodes;
+use self::nodes::{DrillProfile, Nodes};
 use self::report::Report;
 use self::schedule::Plan;
 
@@ -35,6 +35,9 @@ use self::schedule::Plan;
 pub(super) struct DrillOptions {
     #[command(flatten)]
     plan: Plan,
+    /// Timing of the nodes
+    #[arg(long, default_value = "lan", value_enum, value_name = "PROFILE")]
+    profile: DrillProfile,
     /// Also write the report to this file, as a page for a browser [default: none]
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -48,7 +51,7 @@ pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, F
         |path: &PathBuf| File::create(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
     let file = options.report.as_ref().map(created).transpose()?;
     let mut signals = Signals::listen()?;
-    let mut nodes = Nodes::create()?;
+    let mut nodes = Nodes::create(options.profile)?;
     let journal = Arc::new(Journal::new(contenders::timeline()));
     let ran = tokio::select! {
         biased;
@@ -65,7 +68,7 @@ pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, F
     };
     let broken = verdict::judge(&timeline);
     let dir = nodes.end(!broken.is_empty() || ran.is_err()).await?;
-    let mut report = Report::new(&timeline, &broken);
+    let mut report = Report::new(&timeline, options.profile, &broken);
     report.dir = dir.map(|dir| dir.display().to_string());
     if !broken.is_empty() || ran.is_ok() {
         if let Some(mut file) = file {

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use crate::cli::error::Failure;
@@ -22,6 +24,28 @@ pub(super) const IDS: [u64; 3] = [1, 2, 3];
 /// again when it is restarted.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
+/// A timing profile of the nodes, as the config file names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DrillProfile {
+    /// Machines of one site
+    Lan,
+    /// Loopback and tests
+    Fast,
+    /// Machines in several sites
+    Wan,
+}
+
+impl DrillProfile {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Lan => "lan",
+            Self::Fast => "fast",
+            Self::Wan => "wan",
+        }
+    }
+}
+
 /// The nodes. They end with the thread that started them, and dropping this value kills them.
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -33,7 +57,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Creates a directory with a config file for each node. No node runs yet.
-    pub(super) fn create() -> Result<Self, Failure> {
+    pub(super) fn create(profile: DrillProfile) -> Result<Self, Failure> {
         let clock = SystemClock::new();
         let folder = std::env::temp_dir().join(format!("lockkeeper-drill-{:016x}", clock.random_below(u64::MAX)));
         let mut ports = free_ports(clock.random_below(PORTS.len() as u64));
@@ -45,7 +69,7 @@ impl Nodes {
         }
         fs::create_dir(&folder)?;
         for id in IDS {
-            fs::write(config(&folder, id), config_text(&folder, id, &members))?;
+            fs::write(config(&folder, id), config_text(&folder, id, &members, profile))?;
         }
         let endpoints = members.into_iter().map(|(client, _)| client).collect();
         Ok(Self { folder, endpoints, running: [const { None }; 3] })
@@ -106,13 +130,14 @@ fn config(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("n{id}.toml"))
 }
 
-fn config_text(folder: &Path, id: u64, members: &[(String, String)]) -> String {
+fn config_text(folder: &Path, id: u64, members: &[(String, String)], profile: DrillProfile) -> String {
     let data = toml::Value::from(folder.join(format!("n{id}")).to_string_lossy().into_owned());
     let mut text = format!("cluster = \"drill\"\nnode = {id}\ndata = {data}\n");
     for (id, (client, peer)) in IDS.iter().zip(members) {
         // Writing to a string cannot fail.
         let _ = write!(text, "[[member]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n");
     }
+    let _ = write!(text, "[timing]\nprofile = \"{}\"\n", profile.name());
     text
 }
 
@@ -126,17 +151,24 @@ fn free_ports(first: u64) -> impl Iterator<Item = u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Profile};
 
-    /// The config of each node is accepted, and names all members. No two addresses are the same.
+    /// The config of each node is accepted, names all members and has the chosen timing. No two addresses are the same.
     #[test]
     fn the_configs_are_good() {
-        let nodes = Nodes::create().unwrap();
+        for (profile, timing) in DrillProfile::value_variants().iter().zip([Profile::Lan, Profile::Fast, Profile::Wan])
+        {
+            configs_are_good(*profile, timing);
+        }
+    }
+
+    fn configs_are_good(profile: DrillProfile, timing: Profile) {
+        let nodes = Nodes::create(profile).unwrap();
         let folder = nodes.folder.clone();
         let mut addresses = std::collections::BTreeSet::new();
         for id in IDS {
             let config = Config::from_file(config(&folder, id)).unwrap();
-            assert_eq!((config.node, config.members.len()), (id, 3));
+            assert_eq!((config.node, config.members.len(), config.timing.profile), (id, 3, Some(timing)));
             addresses.extend([config.listen.client, config.listen.peer]);
         }
         assert_eq!(addresses.len(), 6);
