@@ -45,6 +45,8 @@ use error::{Failure, USAGE, YES};
 use options::{Command, Options};
 use output::Output;
 
+use crate::model::Invalid;
+
 /// Runs the program, and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -121,7 +123,9 @@ fn with_tip(mut error: clap::Error, variables: impl Iterator<Item = (OsString, O
 /// Prints help, a version or a usage error. The exit code of a usage error is 64, while clap would use 2.
 fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
     if error.use_stderr() && in_json {
-        Output::new(true).failure(&Failure::usage(what_is_wrong(error)));
+        let mut failure = Failure::usage(what_is_wrong(error));
+        failure.more.invalid = wrong_option(error).map(|option| Invalid::new(option, "", ""));
+        Output::new(true).failure(&failure);
     } else {
         // If the text cannot be printed, only the exit code remains.
         let _ = error.print();
@@ -139,6 +143,17 @@ fn what_is_wrong(error: &clap::Error) -> String {
     let parts = text.trim_start_matches("error: ").split("\n\n").take_while(|part| !about_usage(part));
     let lines = parts.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("; ")
+}
+
+/// Returns the option or value that a usage error is about, as the usage shows it: `--ttl` or `<TOKEN>`.
+fn wrong_option(error: &clap::Error) -> Option<&str> {
+    let shown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(one)) => Some(one),
+        Some(ContextValue::Strings(several)) => several.first(),
+        Some(_) | None => None,
+    };
+    // The name of an option's value follows.
+    shown.and_then(|shown| shown.split([' ', '=']).next())
 }
 
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {

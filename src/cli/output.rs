@@ -231,7 +231,7 @@ impl Output {
             resume: failure.more.resume.map(|resume| resume.to_string()),
             holder: failure.more.holder.as_deref().map(HolderName::new),
             field: failure.more.invalid.as_ref().map(|invalid| &*invalid.field),
-            bound: failure.more.invalid.as_ref().map(|invalid| &*invalid.bound),
+            bound: failure.more.invalid.as_ref().map(|invalid| &*invalid.bound).filter(|bound| !bound.is_empty()),
         };
         self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned()));
     }

@@ -53,6 +53,20 @@ fn a_bare_number_is_refused_with_a_proposal() {
     assert_eq!(explain(&error, false), ExitCode::from(64));
 }
 
+/// A usage error names the option or value that is wrong.
+#[test]
+fn a_usage_error_names_its_option() {
+    for (wrong, option) in [
+        (&["acquire", "nightly", "--for", "10"][..], Some("--for")),
+        (&["acquire", "nightly", "--for=10"], Some("--for")),
+        (&["status", "--colour"], Some("--colour")),
+        (&["check", "nightly"], Some("<TOKEN>")),
+        (&["sessoins"], None),
+    ] {
+        assert_eq!(wrong_option(&parsed(wrong).expect_err("wrong")), option, "{wrong:?}");
+    }
+}
+
 /// A variable that is set and empty is the value of its option. The error names the variable, and what to do.
 #[test]
 fn an_empty_variable_is_named() {

@@ -56,6 +56,8 @@ fn every_error_is_an_object_under_json() {
                 .is_some_and(|detail| !detail.contains("see --help") || wrong.len() == 1 || wrong[0] == "member")
         );
     }
+    let colour = errors(&alone(&["--json", "status", "--colour"]).output().unwrap());
+    assert_eq!((&colour["field"], &colour["bound"]), (&"--colour".into(), &serde_json::Value::Null));
     let no_token = alone(&["status", "--json"]).env("LOCKKEEPER_AUTH_TOKEN_FILE", "/nonexistent").output().unwrap();
     assert!(errors(&no_token)["detail"].as_str().unwrap().contains("/nonexistent cannot be read"));
     let without_authority = alone(&["status", "--json", "--cert", "a.pem", "--key", "a.key"]).output().unwrap();
