@@ -282,7 +282,8 @@ mod tests {
         let node = cluster.leader().await;
         let mut views = node.views();
         drop(cluster);
-        while views.changed().await.is_ok() {}
+        let ends = async { while views.changed().await.is_ok() {} };
+        tokio::time::timeout(Duration::from_secs(30), ends).await.expect("the node ends");
         assert!(*node.closing().borrow());
         let free = Command::DropLease { lock: free_lock().expect("legal"), handle: Handle::from_random(0) };
         let calls =
@@ -299,7 +300,8 @@ mod tests {
         let node = cluster.leader().await;
         node.close().await;
         let mut views = node.views();
-        while views.changed().await.is_ok() {}
+        let ends = async { while views.changed().await.is_ok() {} };
+        tokio::time::timeout(Duration::from_secs(30), ends).await.expect("the node ends");
         let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
         let waker = Arc::clone(&wakes).into();
         let mut leader = std::pin::pin!(cluster.leader());

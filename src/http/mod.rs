@@ -8,6 +8,7 @@ mod measured;
 mod origin;
 mod page;
 mod request_header;
+mod scans;
 mod scrape;
 mod signature;
 mod urlencoded;
@@ -35,6 +36,7 @@ use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
 
 pub use self::origin::Hosts;
+use self::scans::Scans;
 pub use self::scrape::Render;
 pub(crate) use self::scrape::{Scrape, Scraper};
 use crate::auth::ClusterRight;
@@ -76,9 +78,10 @@ pub async fn serve<S: LockService>(
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(measured::Measures::new(info.node)));
-    let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
+    let scans = Arc::new(Scans::new());
+    let calls = api::routes(service.clone(), info.clone(), tasks.clone(), Arc::clone(&scans), stop.clone());
     let (connections, signer) = (info.connections, (service.clone(), info.clone()));
-    let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
+    let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), scans, stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
         .route("/readyz", get(readyz::<S>))
@@ -93,7 +96,8 @@ pub async fn serve<S: LockService>(
         .layer(from_fn_with_state(signer, signature::sign::<S>))
         .layer(from_fn_with_state(measures, measured::measured));
     serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;
-    tasks.ended().await;
+    // The server does not wait for withdrawals that the service refuses or does not answer.
+    drop(timeout(Duration::from_millis(limits::DRAIN_MS_MAX), tasks.ended()).await);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{Either, pending};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::background::Tasks;
 use crate::client::Retry;
@@ -90,7 +90,7 @@ pub(crate) fn claimed(call: &Call) -> Option<(ClaimRef, Call)> {
 }
 
 /// Withdraws the claim of a call that ends without an answer. A task of the server repeats the cancel until it is
-/// answered.
+/// answered. If the caller has lost its rights, the task waits for them for some minutes.
 pub(crate) struct CancelOnDrop<S: LockService> {
     pub(crate) service: S,
     pub(crate) tasks: Tasks,
@@ -107,9 +107,17 @@ impl<S: LockService> Drop for CancelOnDrop<S> {
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (service, mut retry) = (self.service.clone(), Retry::unlimited(Arc::clone(&self.clock)));
+        let (service, clock) = (self.service.clone(), Arc::clone(&self.clock));
         self.tasks.run(async move {
-            if let Err(error) = retry.until_answered(|| service.submit(cancel.clone())).await {
+            let submit = || service.submit(cancel.clone());
+            let mut withdrawn = Retry::unlimited(Arc::clone(&clock)).until_answered(submit).await;
+            if withdrawn.is_err() {
+                // Without a bound, the claims of a token that is never valid again would keep their places.
+                let longest = Duration::from_millis(limits::TTL_MS_MAX_DEFAULT);
+                let mut retry = Retry::unlimited(clock).persistent();
+                withdrawn = timeout(longest, retry.until_answered(submit)).await.unwrap_or(withdrawn);
+            }
+            if let Err(error) = withdrawn {
                 tracing::debug!(%error, "the claim of a cancelled call could not be withdrawn");
             }
             drop(place);

@@ -37,15 +37,18 @@ pub struct ServerInfo {
 impl ServerInfo {
     /// Waits until the node has known of no leader for long, and returns the error of its watchers: it learns of no
     /// events, and another node may have a leader.
-    pub(crate) async fn cut_off(mut self) -> ServiceError {
-        loop {
-            let lost = self.leader.wait_for(Option::is_none).await.is_ok();
-            let elected = timeout(self.leaderless_max, self.leader.wait_for(Option::is_some)).await;
-            match elected.map(|elected| lost && elected.is_ok()) {
-                Ok(true) => {}
-                // The node is gone, and its servers end the stream.
-                Ok(false) => pending().await,
-                Err(_) => return ServiceError::not_sent(NotSent::NoLeader),
+    pub(crate) fn cut_off(&self) -> impl Future<Output = ServiceError> + Send + use<> {
+        let (mut leader, longest) = (self.leader.clone(), self.leaderless_max);
+        async move {
+            loop {
+                let lost = leader.wait_for(Option::is_none).await.is_ok();
+                let elected = timeout(longest, leader.wait_for(Option::is_some)).await;
+                match elected.map(|elected| lost && elected.is_ok()) {
+                    Ok(true) => {}
+                    // The node is gone, and its servers end the stream.
+                    Ok(false) => pending().await,
+                    Err(_) => return ServiceError::not_sent(NotSent::NoLeader),
+                }
             }
         }
     }

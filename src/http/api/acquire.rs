@@ -13,7 +13,7 @@ use crate::model::{
     Checked, Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, Query, QueryResult, RenewalTarget, Reply,
     TakeLease,
 };
-use crate::service::{ErrorCode, LockService, Proof, RenewalCall};
+use crate::service::{ErrorCode, Freshness, LockService, Proof, RenewalCall, only_reply};
 use crate::shapes::Holder;
 
 /// The grant, or the place in the queue.
@@ -121,6 +121,8 @@ pub(super) fn answered<S: LockService>(
     request: String,
     handle: Option<String>,
 ) -> Result<Answered<Acquired>, Failed> {
+    // Nothing below waits. A refusal is a final answer, too, and leaves nothing to withdraw.
+    settled.leave();
     let value = if let Outcome::Queued(Place { place, sequence, held_by, .. }) = &settled.reply.outcome {
         let held_by = held_by.as_deref().map(|holder| Holder::new(holder, settled.reply.stamp));
         let (place, sequence) = (*place, sequence.to_string());
@@ -146,7 +148,6 @@ pub(super) fn answered<S: LockService>(
             remaining_ms: deadline.map(|deadline| deadline.ms_since(settled.first)),
         })
     };
-    settled.leave();
     let status = if matches!(value, Acquired::Waiting(_)) { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok(Answered { status, ..Answered::by(&settled.reply, value) })
 }
@@ -163,7 +164,12 @@ impl<S: LockService> RequestContext<S> {
         if take.lease_ms <= short || short < deadline.ms_since(settled.reply.stamp) {
             return Ok(None);
         }
-        let reply = self.query(Query::Check { lock: take.lock.clone(), token: *token }, None).await?;
+        let check = Query::Check { lock: take.lock.clone(), token: *token };
+        let mut retry = self.api.retry();
+        // The lease is granted, so no error from here on says that nothing happened.
+        retry.executed();
+        let read = retry.until_read(|| self.service.query(check.clone(), Freshness::Linearizable)).await;
+        let reply = read.map_err(|error| retry.doubted(error))?;
         let QueryResult::Checked(Checked { since, deadline, .. }) = reply.answer else {
             return Err(Failed::unexpected(reply.answer));
         };
@@ -174,7 +180,8 @@ impl<S: LockService> RequestContext<S> {
         let (lock, handle, lease_ms) = (take.lock.clone(), take.handle.clone(), take.lease_ms);
         let target = RenewalTarget::Lease { lock, handle, lease_ms };
         let renewal = RenewalCall { target, proof: Proof::Trusted, attempt: LENGTHENED_ATTEMPT };
-        match self.renewed(renewal).await? {
+        let renewed = retry.until_answered(|| self.service.renew(vec![renewal.clone()])).await;
+        match renewed.and_then(only_reply)? {
             Reply { outcome: Outcome::Renewed { deadline, .. }, .. } => Ok(Some(deadline)),
             reply if reply.outcome.hold_is_gone() => {
                 let (lock, decided) = (take.lock.name.to_string(), Decided::at(reply.index, reply.stamp));
@@ -189,6 +196,7 @@ impl<S: LockService> RequestContext<S> {
 mod tests {
     use super::super::tests::fake::{Fake, LENGTHENED_MS, context};
     use super::*;
+    use crate::service::ServiceError;
 
     /// A poll whose lease was lengthened by another poll after its grant returns the new end. It reads the hold alone,
     /// and not the queue of the lock.
@@ -200,5 +208,38 @@ mod tests {
         let answered = body.answer(&context).await.expect("granted");
         let Acquired::Granted(granted) = &answered.value else { panic!("{:?}", answered.value) };
         assert_eq!(granted.remaining_ms, Some(LENGTHENED_MS));
+    }
+
+    /// Makes an acquire of a lease that is lengthened after its grant, and returns its error.
+    async fn failed(fake: &Fake) -> Failed {
+        let (context, _stop) = context(fake);
+        let body = serde_json::json!({"lock": "a", "lease_ms": LENGTHENED_MS, "wait_ms": 60_000});
+        let body: AcquireBody = serde_json::from_value(body).expect("fields");
+        let failed = body.answer(&context).await.err().expect("an error");
+        context.api.tasks.ended().await;
+        failed
+    }
+
+    /// A lease that was granted and whose end cannot be moved leaves the outcome unknown. Its unnamed request is
+    /// withdrawn.
+    #[tokio::test(start_paused = true)]
+    async fn an_error_after_the_grant_leaves_the_outcome_unknown() {
+        let fake = Fake::new();
+        fake.refuse_queries();
+        let failed = failed(&fake).await;
+        let Failed::Service(error, _) = failed else { panic!("{failed:?}") };
+        assert!(matches!(*error, ServiceError::Unknown { .. }), "{error}");
+        assert_eq!(fake.withdrawals(), 1);
+    }
+
+    /// An acquire that is refused has its final answer, so nothing is withdrawn.
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_acquire_withdraws_nothing() {
+        let fake = Fake::new();
+        fake.refuse_leases();
+        let failed = failed(&fake).await;
+        let Failed::Service(error, _) = failed else { panic!("{failed:?}") };
+        assert_eq!(error.code(), ErrorCode::NotAcquired);
+        assert_eq!(fake.withdrawals(), 0);
     }
 }

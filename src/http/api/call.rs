@@ -11,14 +11,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
+use tokio::task::yield_now;
 use utoipa::ToSchema;
 
 use super::problem::{Decided, Failed, add_point, named};
 use crate::client::{Retry, operated, repeated};
 use crate::clock::{Clock, SystemClock};
+use crate::http::scans::Scans;
 use crate::limits;
 use crate::model::{
-    Command, Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Query, QueryReply, Reply, SessionId,
+    Command, Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Page, Part, Query, QueryReply, Reply, SessionId,
+    page_rows,
 };
 use crate::net::{CertificateState, ConnectionInfo, ConnectionsMax, Port, connections_max};
 use crate::rpc::claims::DrawnNumbers;
@@ -122,6 +125,8 @@ pub(super) struct Api<S> {
     pub(super) claims: Places,
     /// Limits the requests that wait for a lock, together with the streams.
     pub(super) polls: Places,
+    /// Limits the listings of several parts, together with those of the web page.
+    pub(super) scans: Arc<Scans>,
     /// The HTTP addresses of the other nodes, once the node stops.
     pub(super) others: OnceCell<Vec<String>>,
     /// True once the node stops: then waits end.
@@ -141,13 +146,14 @@ impl<S: LockService> Api<S> {
         service: S,
         info: ServerInfo,
         tasks: Tasks,
+        scans: Arc<Scans>,
         stop: watch::Receiver<bool>,
         description: Value,
     ) -> Arc<Self> {
         let (drawn, claims) = (DrawnNumbers::new(info.node), Places::new(limits::UNARY_CLAIMS_MAX));
         let (clock, polls) = (Arc::new(SystemClock::new()), Places::new(polls_max(info.connections)));
         let others = OnceCell::new();
-        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, others, stop, description })
+        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, scans, others, stop, description })
     }
 
     /// Returns the service for the caller that the connection or the headers prove.
@@ -231,6 +237,34 @@ impl<S: LockService> RequestContext<S> {
     pub(super) async fn query(&self, query: Query, stale: Option<bool>) -> Result<QueryReply, Failed> {
         let freshness = if stale == Some(true) { Freshness::Stale } else { Freshness::Linearizable };
         Ok(self.api.retry().until_read(|| self.service.query(query.clone(), freshness)).await?)
+    }
+
+    /// Fills a page from the parts of a listing. `part` reads the part that an answer contains. Also returns the point
+    /// of the log of the first part: a caller that watches from there misses nothing. After the first part it needs a
+    /// turn, and other requests proceed between two parts, because a stale query does not wait.
+    pub(super) async fn page<T, C>(
+        &self,
+        (rows, stale): (Option<u32>, Option<bool>),
+        mut after: Option<C>,
+        mut query: impl FnMut(Option<C>, u32) -> Query + Send,
+        mut part: impl FnMut(QueryReply) -> Result<Part<T, C>, Failed> + Send,
+    ) -> Result<((u64, LogTime), Page<T>), Failed> {
+        let (wanted, mut found) = (page_rows(rows.unwrap_or_default()), Vec::new());
+        let (mut first, mut turn) = (None, None);
+        loop {
+            let reply = self.query(query(after, (wanted - found.len()) as u32), stale).await?;
+            let point = *first.get_or_insert((reply.index, reply.now));
+            let Part { rows, next } = part(reply)?;
+            found.extend(rows);
+            if next.is_none() || found.len() == wanted {
+                return Ok((point, Page { rows: found, more: next.is_some() }));
+            }
+            after = next;
+            yield_now().await;
+            if turn.is_none() {
+                turn = Some(self.api.scans.turn().await?);
+            }
+        }
     }
 
     /// The id of the cluster. A cluster that is being founded has none yet.

@@ -13,7 +13,7 @@ use super::problem::{Failed, named};
 use super::settle::bounded;
 use crate::client;
 use crate::limits;
-use crate::model::{About, ListFilter, ListShow, LockName, Query, QueryResult, TokenState, page_rows};
+use crate::model::{About, ListFilter, ListShow, LockName, Page, Part, Query, QueryReply, QueryResult, TokenState};
 use crate::service::LockService;
 use crate::shapes::history::HistoryLine;
 use crate::shapes::{Checked, Explained, Free, Leader, Lock, LockRow, state_word};
@@ -89,8 +89,7 @@ impl Call for LocksQuery {
 
 impl LocksQuery {
     async fn list<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Locks>, Failed> {
-        let (wanted, mut locks) = (page_rows(self.rows.unwrap_or_default()), Vec::new());
-        let mut filter = ListFilter {
+        let filter = ListFilter {
             namespace: context.namespace.clone(),
             prefix: self.prefix.unwrap_or_default(),
             show: match self.show {
@@ -100,20 +99,18 @@ impl LocksQuery {
                 Some(ShowWord::Overdue) => ListShow::Overdue,
             },
             older_than_ms: self.older_than_ms.unwrap_or_default(),
-            after: named("after", self.after.as_deref().map(LockName::parse).transpose())?,
+            after: None,
             rows: 0,
         };
-        loop {
-            filter.rows = (wanted - locks.len()) as u32;
-            let reply = context.query(Query::List(filter.clone()), self.stale).await?;
-            let QueryResult::Locks(part) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
-            locks.extend(part.rows.iter().map(|row| LockRow::new(row, reply.now)));
-            let more = part.next.is_some();
-            if !more || locks.len() == wanted {
-                return Ok(Answered::read(&reply, Locks::Page(LockPage { locks, more })));
-            }
-            filter.after.clone_from(&part.next);
-        }
+        let after = named("after", self.after.as_deref().map(LockName::parse).transpose())?;
+        let query = |after, rows| Query::List(ListFilter { after, rows, ..filter.clone() });
+        let part = |reply: QueryReply| {
+            let QueryResult::Locks(part) = reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+            let rows = part.rows.iter().map(|row| LockRow::new(row, reply.now)).collect();
+            Ok(Part { rows, next: part.next })
+        };
+        let ((index, now), Page { rows, more }) = context.page((self.rows, self.stale), after, query, part).await?;
+        Ok(Answered::at(index, now, Locks::Page(LockPage { locks: rows, more })))
     }
 }
 
@@ -265,5 +262,29 @@ impl Call for LeaderQuery {
         let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         let leader = client::Leader::of(view);
         Ok(Answered::read(&reply, Leader::new(&lock.namespace, &lock.name, leader.as_ref())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::time::timeout;
+
+    use super::super::tests::fake::{Fake, context};
+    use super::*;
+
+    /// A listing of several parts names the index of the first one, so that a watch from there misses no release. A
+    /// turn is needed for the other parts: a large namespace must not keep the node busy.
+    #[tokio::test(start_paused = true)]
+    async fn a_listing_of_several_parts_is_as_of_the_first() {
+        let (context, _stop) = context(&Fake::new());
+        let query: LocksQuery = serde_json::from_value(serde_json::json!({"stale": "true"})).expect("fields");
+        let turn = context.api.scans.turn().await.expect("a turn");
+        let mut listing = pin!(query.answer(&context));
+        assert!(timeout(Duration::from_secs(1), &mut listing).await.is_err(), "another scan runs");
+        drop(turn);
+        let point = listing.await.expect("a page").point;
+        assert_eq!(point.map(|(index, _)| index), Some(1));
     }
 }

@@ -46,7 +46,7 @@ impl StreamCall for SessionEventsQuery {
             }
         }
         let cluster_id = context.cluster_id()?;
-        let cut_off = Box::pin(context.api.info.clone().cut_off());
+        let cut_off = Box::pin(context.api.info.cut_off());
         Ok(context.stream(Following { holds, end, cut_off, cluster_id, over: false }))
     }
 }

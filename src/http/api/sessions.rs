@@ -10,8 +10,8 @@ use super::fields::{Ends, instance, metadata, needed, session};
 use super::problem::{Failed, named};
 use crate::client::default_ttl_ms;
 use crate::model::{
-    Command, EndSession, Handle, OpenSession, Outcome, Query, QueryResult, Reason, RenewalTarget, SessionClose,
-    SessionId, page_rows,
+    Command, EndSession, Handle, OpenSession, Outcome, Page, Part, Query, QueryReply, QueryResult, Reason,
+    RenewalTarget, SessionClose, SessionId,
 };
 use crate::service::{self, ErrorCode, LockService, RenewalCall};
 use crate::shapes::{EndedSession, Session};
@@ -205,19 +205,15 @@ impl Call for SessionsQuery {
     type Answer = SessionPage;
 
     async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<SessionPage>, Failed> {
-        let mut after = named("after", self.after.as_deref().map(session).transpose())?;
-        let (wanted, mut sessions) = (page_rows(self.rows.unwrap_or_default()), Vec::new());
-        loop {
-            let (namespace, rows) = (context.namespace.clone(), (wanted - sessions.len()) as u32);
-            let reply = context.query(Query::Sessions { namespace, after, rows }, self.stale).await?;
-            let QueryResult::Sessions(part) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
-            sessions.extend(part.rows.iter().map(|view| Session::new(view, reply.now)));
-            let more = part.next.is_some();
-            if !more || sessions.len() == wanted {
-                return Ok(Answered::read(&reply, SessionPage { sessions, more }));
-            }
-            after = part.next;
-        }
+        let after = named("after", self.after.as_deref().map(session).transpose())?;
+        let query = |after, rows| Query::Sessions { namespace: context.namespace.clone(), after, rows };
+        let part = |reply: QueryReply| {
+            let QueryResult::Sessions(part) = reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+            let rows = part.rows.iter().map(|view| Session::new(view, reply.now)).collect();
+            Ok(Part { rows, next: part.next })
+        };
+        let ((index, now), Page { rows, more }) = context.page((self.rows, self.stale), after, query, part).await?;
+        Ok(Answered::at(index, now, SessionPage { sessions: rows, more }))
     }
 }
 

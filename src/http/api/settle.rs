@@ -13,7 +13,7 @@ use crate::limits;
 use crate::model::{Grant, Invalid, LockKey, LogTime, Outcome, Place, Query, QueryReply, QueryResult, Refusal, Reply};
 use crate::rpc::claims::{Attempts, CancelOnDrop, claimed, free};
 use crate::rpc::stopped;
-use crate::service::{Call, ClaimRef, LockService, ServiceError};
+use crate::service::{Call, ClaimRef, Freshness, LockService, ServiceError};
 
 /// The outcome of a request, or its place in the queue after a poll.
 pub(super) struct Settled<S: LockService> {
@@ -130,7 +130,11 @@ impl<S: LockService> RequestContext<S> {
         }
         let reply = match answered.map_err(|error| retry.doubted(error))? {
             Some(reply) => reply,
-            None => self.standing(&claim, ahead.as_ref()).await?,
+            // The request has its place, so an error of this read must not say that nothing happened.
+            None => {
+                let standing = self.standing(&claim, ahead.as_ref()).await;
+                standing.map_err(|error| retry.doubted(error))?
+            }
         };
         let first = attempts.first().unwrap_or(reply.stamp);
         Ok(Settled { lock: claim.lock, reply, first, ahead, guard })
@@ -155,11 +159,12 @@ impl<S: LockService> RequestContext<S> {
     }
 
     /// Reads the current outcome or place of a claim. `known` is the place from which it started.
-    async fn standing(&self, claim: &ClaimRef, known: Option<&Place>) -> Result<Reply, Failed> {
+    async fn standing(&self, claim: &ClaimRef, known: Option<&Place>) -> Result<Reply, ServiceError> {
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
-        let answered = self.query(query, None).await?;
+        let read = || self.service.query(query.clone(), Freshness::Linearizable);
+        let answered = self.api.retry().until_read(read).await?;
         let QueryResult::Claim { outcome, recalled } = answered.answer else {
-            return Err(Failed::unexpected(answered.answer));
+            return Err(ServiceError::Internal("the service answered another query".to_owned()));
         };
         let outcome = outcome.or_else(|| known.cloned().map(Outcome::Queued));
         let outcome = outcome.ok_or_else(|| ServiceError::unknown("the cluster does not know the request"))?;
@@ -196,6 +201,20 @@ mod tests {
         let call = acquire(&context);
         let settled = timeout(SECOND, context.settle(&call, true, None)).await.expect("at once").expect("a place");
         assert!(matches!(&settled.reply.outcome, Outcome::Queued(place) if place.place == 3), "{:?}", settled.reply);
+    }
+
+    /// A request whose place cannot be read at the end of its poll may be granted later. So the error of that read does
+    /// not say that nothing happened.
+    #[tokio::test(start_paused = true)]
+    async fn an_unreadable_place_leaves_the_outcome_unknown() {
+        let fake = Fake::new();
+        fake.queue_acquires(3);
+        fake.refuse_queries();
+        let (context, _stop) = context(&fake);
+        let call = acquire(&context);
+        let failed = context.settle(&call, true, Some(SECOND)).await.err().expect("an error");
+        let Failed::Service(error, _) = failed else { panic!("{failed:?}") };
+        assert!(matches!(*error, ServiceError::Unknown { .. }), "{error}");
     }
 
     /// A request has its place among the calls in progress until it is answered, also if its caller named it.

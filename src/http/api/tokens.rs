@@ -78,7 +78,7 @@ impl StreamCall for TokensQuery {
         let client = Client::new(context.service.clone()).namespace(context.namespace.clone());
         let filter = client.tokens(&self.lock).await;
         let filter = filter.map_err(|error| Failed::of_client(error, &context.namespace, Decided::default()))?;
-        let cut_off = Box::pin(context.api.info.clone().cut_off());
+        let cut_off = Box::pin(context.api.info.cut_off());
         Ok(context.stream(Changes { filter, cut_off, known: None }))
     }
 }

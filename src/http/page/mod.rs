@@ -20,7 +20,6 @@ mod overview;
 mod reads;
 mod records;
 mod refused;
-mod scans;
 mod sessions;
 mod shared;
 mod sign_ins;
@@ -31,6 +30,8 @@ mod visit;
 mod walls;
 mod why;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY};
@@ -40,6 +41,7 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 
 use self::shared::Shared;
+use crate::http::scans::Scans;
 use crate::http::scrape::Render;
 use crate::service::{LockService, ServerInfo};
 
@@ -50,6 +52,7 @@ pub(super) fn routes<S: LockService>(
     info: ServerInfo,
     tls: bool,
     render: Render,
+    scans: Arc<Scans>,
     stop: watch::Receiver<bool>,
 ) -> Router {
     Router::new()
@@ -64,7 +67,7 @@ pub(super) fn routes<S: LockService>(
         .route("/ask", get(acts::ask_form::<S>).post(acts::ask::<S>))
         .route("/break", get(acts::break_form::<S>).post(acts::break_hold::<S>))
         .route("/page/live", get(live::live::<S>))
-        .with_state(Shared::new(service, info, tls, render, stop))
+        .with_state(Shared::new(service, info, tls, render, scans, stop))
         .merge(assets::routes())
         .route_layer(map_response(protected))
 }

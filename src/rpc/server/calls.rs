@@ -414,6 +414,23 @@ mod tests {
         }
     }
 
+    /// A dropped call whose token has ended repeats its cancel, because the token may be valid again.
+    #[tokio::test(start_paused = true)]
+    async fn a_cancel_is_repeated_after_a_refusal_of_its_caller() {
+        let (service, mut asks) = Fake::new();
+        service.refuse_cancels(2);
+        let calls = Calls::new(service, Tasks::default(), 1);
+        let mut waits = Box::pin(calls.acquire(asked("busy", "3"), pending()));
+        assert!(waits.as_mut().now_or_never().is_none(), "queued");
+        assert!(matches!(asks.recv().await.expect("asked").command, Command::Acquire(_)));
+        drop(waits);
+        let longest = std::time::Duration::from_secs(60);
+        for attempt in 1..=3 {
+            let cancel = tokio::time::timeout(longest, asks.recv()).await.expect("repeated").expect("asked").command;
+            assert!(matches!(cancel, Command::Cancel { .. }), "attempt {attempt}: {cancel:?}");
+        }
+    }
+
     /// Numbers that two nodes generate for one session never collide, and the numbers of one node grow, even if log
     /// time does not advance. They begin with the log time of the leader, so a node that lags generates none that are
     /// too old.

@@ -39,6 +39,8 @@ pub(in crate::rpc) struct Fake {
     subscribers: Subscribers,
     /// Number of `Disconnected` commands that fail.
     leaderless: Arc<AtomicUsize>,
+    /// Number of cancels that are refused.
+    refused: Arc<AtomicUsize>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -51,6 +53,7 @@ impl Fake {
                 granted: Arc::new(watch::channel(false).0),
                 subscribers: Arc::default(),
                 leaderless: Arc::default(),
+                refused: Arc::default(),
                 stopping: Arc::default(),
             },
             calls,
@@ -60,6 +63,11 @@ impl Fake {
     /// Fails this number of `Disconnected` commands because there is no leader; the outcome of the last one is unknown.
     pub(in crate::rpc) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
+    }
+
+    /// Refuses this number of cancels, as after the end of the caller's token.
+    pub(in crate::rpc) fn refuse_cancels(&self, cancels: usize) {
+        self.refused.store(cancels, SeqCst);
     }
 
     /// Answers all commands and requests of operators from now on that the node is stopping.
@@ -153,7 +161,13 @@ impl LockService for Fake {
                 Outcome::Refused(Refusal::Held { lock: take.lock, holder: None, closed: None })
             }
             Command::TakeLease(_) => granted(),
-            Command::Cancel { .. } | Command::CancelTake { .. } => Outcome::Withdrawn,
+            Command::Cancel { .. } | Command::CancelTake { .. } => {
+                let less = |left: usize| left.checked_sub(1);
+                if self.refused.fetch_update(SeqCst, SeqCst, less).is_ok() {
+                    return Err(ServiceError::Unauthenticated { why: "the token has ended".to_owned() });
+                }
+                Outcome::Withdrawn
+            }
             Command::ChangeSetting(_) => Outcome::Done,
             Command::Alter(_) | Command::Manage(_) | Command::Document(_) => Outcome::Done,
             Command::Release(_) | Command::DropLease { .. } => Outcome::Released { left: 0 },

@@ -127,10 +127,12 @@ async fn a_node_without_a_leader_ends_its_streams() {
     assert!(is_cut_off(end.expect("an end").expect_err("no event")));
     let of_lock: TokensQuery = serde_json::from_value(json!({"lock": "a"})).expect("fields");
     let mut of_lock = of_lock.begin(context()).await.expect("a stream");
-    let end = loop {
-        if let Err(end) = of_lock.recv().await.expect("an end") {
-            break end;
+    let ends = async {
+        loop {
+            if let Err(end) = of_lock.recv().await.expect("an end") {
+                return end;
+            }
         }
     };
-    assert!(is_cut_off(end));
+    assert!(is_cut_off(tokio::time::timeout(Duration::from_secs(60), ends).await.expect("it ends")));
 }

@@ -9,10 +9,11 @@ use tokio::time::{Instant as TokioInstant, sleep};
 
 use super::super::call::{Api, RequestContext};
 use crate::clock::{Clock, Instant};
+use crate::http::scans::Scans;
 use crate::limits;
 use crate::model::{
-    Acquire, Attachment, Checked, Command, FencingToken, Grant, LockName, LogTime, Namespace, Outcome, Place, Query,
-    QueryReply, QueryResult, RenewalTarget, Reply, SessionId, TokenState, Totals, WallTime,
+    Acquire, Attachment, Checked, Command, FencingToken, Grant, LockName, LogTime, Namespace, Outcome, Part, Place,
+    Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState, Totals, WallTime,
 };
 use crate::net::{CertificateState, ConnectionsMax};
 use crate::rpc::Tasks;
@@ -23,6 +24,8 @@ use crate::service::{
 
 /// TTL of each session.
 pub(in crate::http::api) const TTL: Duration = Duration::from_secs(10);
+/// Number of parts of a listing.
+const PARTS: u64 = 3;
 /// Length of each lease, as a check shows it: another copy of its request has lengthened it.
 pub(in crate::http::api) const LENGTHENED_MS: u64 = 60_000;
 
@@ -64,7 +67,7 @@ pub(super) fn context_of<S: LockService>(service: S) -> (RequestContext<S>, watc
         deadlocks: watch::channel(Default::default()).1,
     };
     let (stop, stopped) = watch::channel(false);
-    let api = Api::new(service.clone(), info, Tasks::default(), stopped, Value::Null);
+    let api = Api::new(service.clone(), info, Tasks::default(), Arc::new(Scans::new()), stopped, Value::Null);
     let (namespace, certificate) = (Namespace::default(), CertificateState::default());
     (RequestContext { api, service, namespace, session: None, last_event: None, certificate }, stop)
 }
@@ -90,6 +93,14 @@ struct Inner {
     place: Option<u64>,
     /// When the last grant or its lease ends.
     ends: Option<LogTime>,
+    /// Whether queries are refused, as after the end of the caller's token.
+    refuses_queries: bool,
+    /// Whether leases are refused, because the lock is held.
+    refuses_leases: bool,
+    /// Number of leases that were withdrawn.
+    withdrawals: usize,
+    /// Number of parts of the listing that were read.
+    parts: u64,
     /// Keep the subscriptions.
     subscribers: Vec<EventSender>,
 }
@@ -127,6 +138,31 @@ impl Fake {
     /// Loses all renewals from now on.
     pub(in crate::http::api) fn lose_renewals(&self) {
         self.with(|inner| inner.silent = true);
+    }
+
+    /// Refuses all queries from now on.
+    pub(in crate::http::api) fn refuse_queries(&self) {
+        self.with(|inner| inner.refuses_queries = true);
+    }
+
+    /// Refuses all leases from now on.
+    pub(in crate::http::api) fn refuse_leases(&self) {
+        self.with(|inner| inner.refuses_leases = true);
+    }
+
+    /// Returns how many leases were withdrawn.
+    pub(in crate::http::api) fn withdrawals(&self) -> usize {
+        self.with(|inner| inner.withdrawals)
+    }
+
+    /// Returns the next part of a listing without rows. Each part is read one index later.
+    fn part(&self) -> QueryReply {
+        let index = self.with(|inner| {
+            inner.parts += 1;
+            inner.parts
+        });
+        let next = (index < PARTS).then(|| LockName::parse("a").expect("legal"));
+        QueryReply { index, now: self.stamp(), answer: QueryResult::Locks(Part { rows: vec![], next }) }
     }
 
     /// Returns how often a session was reported as disconnected.
@@ -209,7 +245,14 @@ impl LockService for Fake {
             let granted = || Outcome::Granted(self.grant(acquire));
             return Ok(self.reply(self.queued().map_or_else(granted, Outcome::Queued)));
         }
-        if let Command::TakeLease(_) = &call.command {
+        if let Command::CancelTake { .. } = &call.command {
+            self.with(|inner| inner.withdrawals += 1);
+        }
+        if let Command::TakeLease(take) = &call.command {
+            if self.with(|inner| inner.refuses_leases) {
+                let held = Refusal::Held { lock: take.lock.clone(), holder: None, closed: None };
+                return Ok(self.reply(Outcome::Refused(held)));
+            }
             let (token, deadline) = (FencingToken::new(0, 31), Some(self.stamp().after_ms(limits::CLAIM_LEASE_MS_MAX)));
             return Ok(self.reply(Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 0 })));
         }
@@ -234,6 +277,12 @@ impl LockService for Fake {
     }
 
     async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
+        if self.with(|inner| inner.refuses_queries) {
+            return Err(ServiceError::Unauthenticated { why: "the token has ended".to_owned() });
+        }
+        if let Query::List(_) = query {
+            return Ok(self.part());
+        }
         let answer = if let Query::Claim { .. } = query {
             QueryResult::Claim { outcome: self.queued().map(Outcome::Queued), recalled: vec![] }
         } else if let Query::Check { token, .. } = query {
