@@ -113,11 +113,16 @@ impl<S: LockService> Client<S> {
     /// Returns the shared session or its opening, and whether the opening has begun with this call.
     fn opening(&self) -> (Opening<S>, bool) {
         let mut shared = self.shared.lock();
-        // Polled, because a result that no caller waited for is not known yet.
-        let lasts = |opening: &&Opening<S>| match (*opening).clone().now_or_never() {
-            Some(Ok(session)) => session.state() != HoldState::Lost,
-            Some(Err(_)) => false,
-            None => true,
+        let lasts = |opening: &&Opening<S>| {
+            if opening.peek().is_none() {
+                // Polled, because a result that no caller waited for is not known yet.
+                drop((*opening).clone().now_or_never());
+            }
+            match opening.peek() {
+                Some(Ok(session)) => session.state() != HoldState::Lost,
+                Some(Err(_)) => false,
+                None => true,
+            }
         };
         if let Some(opening) = shared.as_ref().filter(lasts) {
             return (opening.clone(), false);

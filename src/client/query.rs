@@ -7,8 +7,8 @@ use super::error::ClientError;
 use crate::clock::millis;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
-    About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, Page, Query,
-    SessionId, SessionView, Totals, page_rows,
+    About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, Page, Part,
+    Query, SessionId, SessionView, Totals, page_rows,
 };
 use crate::service::{LockService, NotSent, ServiceError, Status};
 
@@ -45,17 +45,11 @@ impl<S: LockService> Client<S> {
         after: Option<SessionId>,
         rows: u32,
     ) -> Result<ReadAt<Page<SessionView>>, ClientError> {
-        let (mut after, wanted, mut found) = (after, page_rows(rows), Vec::new());
-        loop {
-            let (namespace, rows) = (self.settings.namespace.clone(), (wanted - found.len()) as u32);
-            let ReadAt { index, now, value } = read!(self, Query::Sessions { namespace, after, rows }, Sessions);
-            found.extend(value.rows);
-            let more = value.next.is_some();
-            if !more || found.len() == wanted {
-                return Ok(ReadAt { index, now, value: Page { rows: found, more } });
-            }
-            after = value.next;
-        }
+        let part = |after, rows| async move {
+            let namespace = self.settings.namespace.clone();
+            Ok(read!(self, Query::Sessions { namespace, after, rows }, Sessions))
+        };
+        filled(after, rows, part).await
     }
 
     /// Returns all sessions of the namespace, read page by page. Sessions that open or end meanwhile may be missing.
@@ -105,6 +99,34 @@ impl<S: LockService> Client<S> {
     }
 }
 
+/// Fills a page from the parts of a listing. It does not trust the node, which may answer with more rows than the
+/// client asked for, or with a next part that does not begin later, so that the listing would never end.
+async fn filled<T, C, F>(
+    mut after: Option<C>,
+    rows: u32,
+    part: impl Fn(Option<C>, u32) -> F,
+) -> Result<ReadAt<Page<T>>, ClientError>
+where
+    C: Clone + PartialOrd,
+    F: Future<Output = Result<ReadAt<Part<T, C>>, ClientError>>,
+{
+    let mut found = Vec::new();
+    loop {
+        let wanted = page_rows(rows) - found.len();
+        let ReadAt { index, now, value: Part { rows: got, next } } = part(after.clone(), wanted as u32).await?;
+        let more = next.is_some() || wanted < got.len();
+        let full = wanted <= got.len();
+        found.extend(got.into_iter().take(wanted));
+        if !more || full {
+            return Ok(ReadAt { index, now, value: Page { rows: found, more } });
+        }
+        if next <= after {
+            return Err(ServiceError::Internal("a part of a listing does not follow the last one".to_owned()).into());
+        }
+        after = next;
+    }
+}
+
 /// Selects the locks to list.
 #[derive(Debug)]
 #[must_use = "nothing is read before page() or all()"]
@@ -140,17 +162,11 @@ impl<S: LockService> ListRequest<'_, S> {
 
     /// Reads one page.
     pub async fn page(&self) -> Result<ReadAt<Page<LockSummary>>, ClientError> {
-        let (mut filter, wanted, mut found) = (self.filter.clone(), page_rows(self.filter.rows), Vec::new());
-        loop {
-            filter.rows = (wanted - found.len()) as u32;
-            let ReadAt { index, now, value } = read!(self.client, Query::List(filter.clone()), Locks);
-            found.extend(value.rows);
-            let more = value.next.is_some();
-            if !more || found.len() == wanted {
-                return Ok(ReadAt { index, now, value: Page { rows: found, more } });
-            }
-            filter.after = value.next;
-        }
+        let part = |after, rows| async move {
+            let filter = ListFilter { after, rows, ..self.filter.clone() };
+            Ok(read!(self.client, Query::List(filter), Locks))
+        };
+        filled(self.filter.after.clone(), self.filter.rows, part).await
     }
 
     /// Reads all pages. Locks that are acquired or released meanwhile may be missing.
@@ -164,6 +180,43 @@ impl<S: LockService> ListRequest<'_, S> {
                 return Ok(ReadAt { index, now, value: all });
             }
             self.filter.after = last;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+    use crate::model::LogTime;
+
+    /// Reads a page of at most three rows from a node that answers with these parts, one after the other.
+    async fn page(parts: &[(&[u32], Option<u32>)]) -> Result<(Vec<u32>, bool), ClientError> {
+        let left = crate::mutex::Mutex::new(parts.iter());
+        let part = |_, _| {
+            let (rows, next) = left.lock().next().expect("no further part is read");
+            ready(Ok(ReadAt { index: 1, now: LogTime(1), value: Part { rows: rows.to_vec(), next: *next } }))
+        };
+        filled(None, 3, part).await.map(|page| (page.value.rows, page.value.more))
+    }
+
+    /// A page is filled from several parts. A node that answers with more rows than it was asked for does no harm.
+    #[tokio::test]
+    async fn a_page_has_no_more_rows_than_wanted() {
+        assert_eq!(page(&[(&[1, 2], Some(2)), (&[], Some(5)), (&[6], None)]).await, Ok((vec![1, 2, 6], false)));
+        assert_eq!(page(&[(&[1, 2], Some(2)), (&[3], Some(3))]).await, Ok((vec![1, 2, 3], true)));
+        for next in [Some(4), None] {
+            assert_eq!(page(&[(&[1, 2], Some(2)), (&[3, 4], next)]).await, Ok((vec![1, 2, 3], true)));
+        }
+    }
+
+    /// A node whose next part does not begin later ends the listing with an error.
+    #[tokio::test]
+    async fn a_listing_does_not_cycle() {
+        for next in [2, 1] {
+            let error = page(&[(&[1], Some(2)), (&[], Some(next))]).await.expect_err("it does not continue");
+            assert!(matches!(error, ClientError::Service(ServiceError::Internal(_))), "{error}");
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | every caller that knows the key may release | only the caller that acquired it may release |
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{false_if_gone, none_if_held};
@@ -30,7 +31,7 @@ pub struct CounterRecord {
 /// The locks of one caller. Dropping it releases no lock: each lock ends at its `expire`.
 pub struct CounterLock<S: LockService> {
     client: Client<S>,
-    held: Mutex<BTreeMap<String, Lease<S>>>,
+    held: Mutex<BTreeMap<String, Arc<Lease<S>>>>,
 }
 
 impl<S: LockService> CounterLock<S> {
@@ -43,7 +44,7 @@ impl<S: LockService> CounterLock<S> {
     /// Acquires the lock for this duration if it is free. Returns whether it did.
     pub async fn get_lock(&self, key: &str, expire: Duration) -> Result<bool, ClientError> {
         let Some(lease) = none_if_held(self.client.lease(key).duration(expire).take().await)? else { return Ok(false) };
-        self.held.lock().insert(key.to_owned(), lease);
+        self.held.lock().insert(key.to_owned(), Arc::new(lease));
         Ok(true)
     }
 
@@ -53,12 +54,11 @@ impl<S: LockService> CounterLock<S> {
         if key.is_empty() {
             return Err(Invalid::new("key", "a name: an empty condition would release everything", "nothing").into());
         }
-        let held = self.held.lock().get(key).map(|lease| (lease.handle().clone(), lease.token()));
-        let Some((handle, token)) = held else { return Ok(false) };
-        let released = false_if_gone(self.client.release(key, &handle).await)?;
+        let Some(lease) = self.held.lock().get(key).cloned() else { return Ok(false) };
+        let released = false_if_gone(lease.release().await)?;
         let mut held = self.held.lock();
         // Another call may have acquired the lock again in between.
-        if held.get(key).is_some_and(|lease| lease.token() == token) {
+        if held.get(key).is_some_and(|held| Arc::ptr_eq(held, &lease)) {
             held.remove(key);
         }
         Ok(released)
@@ -85,6 +85,6 @@ impl<S: LockService> CounterLock<S> {
     /// The fencing token of a lock that this caller acquired.
     #[must_use]
     pub fn token(&self, key: &str) -> Option<FencingToken> {
-        self.held.lock().get(key).map(Lease::token)
+        self.held.lock().get(key).map(|lease| lease.token())
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{false_if_gone, none_if_held};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, Lease};
 use crate::clock::Instant;
 use crate::limits::{LEASE_RENEWALS_A_PERIOD, LEASE_RENEWALS_KEPT};
 use crate::model::{FencingToken, Handle, HolderView};
@@ -42,18 +42,17 @@ impl<S: LockService> LeaseLock<S> {
         let Some(lease) = none_if_held(self.client.lease(id).duration(self.period).take().await)? else {
             return Ok(None);
         };
-        let (handle, token) = (lease.handle().clone(), lease.token());
         let (lost, renewed) = (watch::Sender::new(false), Arc::<Mutex<Renewals>>::default());
         let timer = Timer {
             client: self.client.clone(),
             id: id.to_owned(),
-            handle: handle.clone(),
+            handle: lease.handle().clone(),
             period: self.period,
             lost: lost.clone(),
             renewed: Arc::clone(&renewed),
         };
         let timer = tokio::spawn(timer.run());
-        Ok(Some(LeaseGuard { client: self.client.clone(), id: id.to_owned(), handle, token, lost, renewed, timer }))
+        Ok(Some(LeaseGuard { lease, lost, renewed, timer }))
     }
 
     /// Returns the holder and its deadline.
@@ -65,10 +64,7 @@ impl<S: LockService> LeaseLock<S> {
 /// A lease that is renewed automatically. Dropping it stops the renewals, so the lease ends with its period.
 #[derive(Debug)]
 pub struct LeaseGuard<S: LockService> {
-    client: Client<S>,
-    id: String,
-    handle: Handle,
-    token: FencingToken,
+    lease: Lease<S>,
     lost: watch::Sender<bool>,
     renewed: Arc<Mutex<Renewals>>,
     timer: JoinHandle<()>,
@@ -91,7 +87,7 @@ impl<S: LockService> LeaseGuard<S> {
     /// The fencing token of the grant.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.token
+        self.lease.token()
     }
 
     /// Waits until the answer to a renewal says that the lease has ended.
@@ -115,7 +111,7 @@ impl<S: LockService> LeaseGuard<S> {
     /// repeated; otherwise the lease ends with its period.
     pub async fn release(&self) -> Result<bool, ClientError> {
         self.timer.abort();
-        false_if_gone(self.client.release(&self.id, &self.handle).await)
+        false_if_gone(self.lease.release().await)
     }
 }
 

@@ -28,8 +28,8 @@ pub(crate) struct Faults {
     pub(crate) commands: AtomicU32,
     /// The number of acquires that were submitted.
     pub(crate) acquires: AtomicU32,
-    /// The refusal of all acquires, if they are refused.
-    pub(crate) refusal: Mutex<Option<Refusal>>,
+    /// The answer to all acquires, if they are not forwarded.
+    answer: Mutex<Option<Outcome>>,
     /// The number of waits for a grant that fail.
     pub(crate) waits_broken: AtomicU32,
     /// Fails all current waits for a grant.
@@ -49,7 +49,12 @@ pub(crate) struct Faults {
 impl Faults {
     /// Refuses all acquires from now on; `None` forwards them again.
     pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        self.answer(refusal.map(Outcome::Refused));
+    }
+
+    /// Gives all acquires this answer from now on; `None` forwards them again.
+    pub(crate) fn answer(&self, outcome: Option<Outcome>) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
     }
 
     /// Ends the session's stream until the next attach. Its commands are still forwarded.
@@ -119,9 +124,11 @@ impl<S: LockService> LockService for Faulty<S> {
         self.faults.commands.fetch_add(1, SeqCst);
         if matches!(call.command, Command::Acquire(_)) {
             self.faults.acquires.fetch_add(1, SeqCst);
-            let refusal = self.faults.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Some(refusal) = refusal {
-                return Ok(Reply::new(1, LogTime(1), Outcome::Refused(refusal)));
+            let answer = self.faults.answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(outcome) = answer {
+                // A caller that repeats its acquire at once lets the other tasks run, as with a real service.
+                tokio::task::yield_now().await;
+                return Ok(Reply::new(1, LogTime(1), outcome));
             }
         }
         let reply = self.inner.submit(call).await?;

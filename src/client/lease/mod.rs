@@ -2,11 +2,13 @@
 
 pub(crate) mod request;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::client::Client;
 use super::error::ClientError;
 use super::hold::Released;
+use super::on_drop::OnDrop;
 use super::validity::{RenewalAnswer, Validity};
 use crate::clock::{Clock, Instant, millis};
 use crate::faults::{self, Fault};
@@ -33,6 +35,8 @@ pub struct Lease<S: LockService> {
     pub(crate) duration: Duration,
     pub(crate) validity: Validity,
     pub(crate) attempts: RefreshCounter,
+    /// Whether an earlier release may have been executed.
+    pub(crate) release_in_doubt: AtomicBool,
 }
 
 impl<S: LockService> Lease<S> {
@@ -102,10 +106,11 @@ impl<S: LockService> Lease<S> {
         Ok(refreshed)
     }
 
-    /// Releases the lock. The release is repeated while it is not answered; after an attempt without an answer it
-    /// succeeds even if the lock is no longer held. After an error the caller can release the lock again.
+    /// Releases the lock. The release is repeated while it is not answered; after an attempt without an answer, of this
+    /// call or of an earlier one, it succeeds even if the lock is no longer held. After an error the caller can release
+    /// the lock again.
     pub async fn release(&self) -> Result<Released, ClientError> {
-        self.client.drop_lease(self.lock.clone(), self.handle.clone()).await
+        self.client.drop_lease(self.lock.clone(), self.handle.clone(), &self.release_in_doubt).await
     }
 }
 
@@ -164,9 +169,9 @@ impl<S: LockService> Client<S> {
         Ok(self.renew_lease(&lock, handle, duration, &mut attempts).await?.1)
     }
 
-    /// Releases a lease by its handle.
+    /// Releases a lease by its handle. After a call without an answer, *not held* may mean that it released the lease.
     pub async fn release(&self, name: &str, handle: &Handle) -> Result<Released, ClientError> {
-        self.drop_lease(self.key(LockName::parse(name)?), handle.clone()).await
+        self.drop_lease(self.key(LockName::parse(name)?), handle.clone(), &AtomicBool::new(false)).await
     }
 
     async fn renew_lease(
@@ -204,14 +209,27 @@ impl<S: LockService> Client<S> {
     }
 
     /// Releases a lease. After an attempt with an unknown outcome, *not held* means that this client released it.
-    async fn drop_lease(&self, lock: LockKey, handle: Handle) -> Result<Released, ClientError> {
+    /// `in_doubt` keeps that doubt from one call to the next, also if the caller drops this future.
+    async fn drop_lease(&self, lock: LockKey, handle: Handle, in_doubt: &AtomicBool) -> Result<Released, ClientError> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
         let command = Command::DropLease { lock, handle };
         let mut retry = self.retry();
+        if in_doubt.load(Ordering::Relaxed) {
+            retry.executed();
+        }
+        let mut retry = OnDrop::new((retry, in_doubt), |(retry, in_doubt)| {
+            in_doubt.store(retry.is_in_doubt(), Ordering::Relaxed);
+        });
         let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since).0);
-        let reply = retry.until_answered(attempt).await?;
-        if retry.is_in_doubt() && reply.outcome.hold_is_gone() {
+        let reply = retry.0.until_answered(attempt).await?;
+        let gone = reply.outcome.hold_is_gone();
+        if gone || matches!(reply.outcome, Outcome::Released { .. }) {
+            // The answer ends the doubt: it does not excuse a later release.
+            retry.disarm();
+            in_doubt.store(false, Ordering::Relaxed);
+        }
+        if retry.0.is_in_doubt() && gone {
             return Ok(Released { index: reply.index, at: reply.stamp, left: 0 });
         }
         Released::from_reply(reply)

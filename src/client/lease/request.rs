@@ -1,5 +1,6 @@
 //! A request for a lease. All its attempts have the same id, and it is withdrawn when its caller drops it.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::runtime::Handle as Runtime;
@@ -103,6 +104,7 @@ impl<S: LockService> LeaseRequest<S> {
             duration,
             validity: Validity::new(RenewalAnswer { sent, index, stamp, deadline }, None),
             attempts: RefreshCounter::since(stamp),
+            release_in_doubt: AtomicBool::new(false),
         };
         if waited {
             // No attempt was sent after the grant, so nothing relates the stamp of the grant to this clock.
@@ -191,8 +193,9 @@ impl<S: LockService> PendingTake<S> {
         }
     }
 
+    /// Withdraws the request in a task of the client, unless no attempt of it can have been executed.
     fn cancel_in_background(&mut self) {
-        if let (Some(_), Some(runtime)) = (self.since, &self.runtime) {
+        if let (true, Some(runtime)) = (self.retry.is_in_doubt(), &self.runtime) {
             let cancel = self.cancel(self.client.retry().persistent());
             self.client.run_in_background(runtime, async move { drop(cancel.await) });
         }

@@ -97,10 +97,12 @@ impl SessionCommand {
 
     /// Whether the command is not repeated after this result. One that gives something back is repeated after each
     /// error that is no answer to it: otherwise a temporary one, for example an outdated token, would leave a lock
-    /// locked while the session lives.
+    /// locked while the session lives. Another command is repeated after an error that leaves it in doubt: an upgrade
+    /// may have been granted under a new token, which its hold must learn.
     pub(crate) fn is_final(&self, answer: &Result<Reply, ServiceError>) -> bool {
         let Err(error) = answer else { return true };
-        error.advice() == Advice::GiveUp && (!self.gives_back() || is_answer(error))
+        let ends = if self.gives_back() { is_answer(error) } else { !error.leaves_doubt() };
+        error.advice() == Advice::GiveUp && ends
     }
 
     /// Returns the number of the command if it may run again under another number once the cluster no longer knows

@@ -55,7 +55,8 @@ pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, ho
     // The semaphore is never closed.
     let Ok(_permit) = session.holds.reads.acquire().await else { return };
     hold.read_now();
-    let mut retry = Retry::unlimited(session.clock.clone());
+    // If the hold was broken in the gap, no later event reports its loss, so the read is retried after every error.
+    let mut retry = Retry::unlimited(session.clock.clone()).persistent();
     loop {
         let token = hold.token();
         let query = Query::Check { lock: session.key(&hold.name), token };

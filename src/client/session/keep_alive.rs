@@ -19,6 +19,7 @@ use crate::clock::{Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits::RENEWALS_IN_FLIGHT_MAX;
 use crate::model::{Attach, Attachment, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
+use crate::mutex::Mutex;
 #[cfg(feature = "cli")]
 use crate::service::Call;
 use crate::service::{LockService, NotSent, RenewalCall, ServiceError, only_reply};
@@ -126,9 +127,9 @@ impl<S: LockService> KeepAlive<S> {
         match ending {
             // The next client may have the session already, so only an explicit close ends it.
             Ending::Unreferenced | Ending::Lost(SessionEnd::Expired) if tenure.is_some() => {}
-            Ending::Unreferenced => drop(close(&service, &session, SessionClose::Done).await),
-            Ending::Closed(done) => drop(done.send(close(&service, &session, SessionClose::Done).await)),
-            Ending::Lost(SessionEnd::Expired) => drop(close(&service, &session, SessionClose::Lost).await),
+            Ending::Unreferenced => close(&service, &session, SessionClose::Done, None).await,
+            Ending::Closed(done) => close(&service, &session, SessionClose::Done, Some(done)).await,
+            Ending::Lost(SessionEnd::Expired) => close(&service, &session, SessionClose::Lost, None).await,
             Ending::Lost(SessionEnd::Closed | SessionEnd::Reported(_) | SessionEnd::Superseded) => {}
             #[cfg(feature = "cli")]
             Ending::Left(broken) => {
@@ -349,7 +350,8 @@ fn needs_other_stream(error: &ServiceError) -> bool {
 #[cfg(feature = "cli")]
 async fn report_break<S: LockService>(service: &S, session: &SessionState, attachment: Attachment) {
     let call = Call::new(Command::Disconnected { session: session.id, attachment });
-    let mut retry = Retry::unlimited(session.clock.clone()).pausing_up_to(session.schedule.retry_within());
+    let retry = Retry::unlimited(session.clock.clone()).pausing_up_to(session.schedule.retry_within());
+    let mut retry = retry.persistent();
     let answer = retry.until_answered(|| service.submit(call.clone()));
     if let Ok(Err(error)) = tokio::time::timeout(session.ttl, answer).await {
         tracing::debug!(session = %session.id, %error, "a broken stream could not be reported; the session lasts for its TTL");
@@ -357,18 +359,39 @@ async fn report_break<S: LockService>(service: &S, session: &SessionState, attac
 }
 
 /// Closes the session. Retries after every error until the close is answered or the session has certainly ended without
-/// it, because nothing else releases its locks.
-async fn close<S: LockService>(service: &S, session: &SessionState, end: SessionClose) -> Result<(), ServiceError> {
+/// it, because nothing else releases its locks. `done` gets the answer, or the first error that a retry usually cannot
+/// fix, because its cause may last until the end of the session.
+async fn close<S: LockService>(
+    service: &S,
+    session: &SessionState,
+    end: SessionClose,
+    mut done: Option<oneshot::Sender<Result<(), ServiceError>>>,
+) {
     let clock = &session.clock;
     let bound = match end {
         SessionClose::Done => session.validity().left(clock.now()),
         SessionClose::Lost => session.ttl,
     };
     let call = session.call(Command::CloseSession { session: session.id, end });
-    let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within()).persistent();
-    let answer = retry.until_answered(|| service.submit(call.clone()));
-    match tokio::time::timeout(bound.max(Duration::from_millis(1)), answer).await {
-        Ok(answer) => answer.map(drop),
-        Err(_) => Err(ServiceError::unknown("closing the session was not answered before its deadline")),
+    let last = Mutex::new(String::new());
+    let attempt = || async {
+        let answer = service.submit(call.clone()).await;
+        answer.map(drop).inspect_err(|error| *last.lock() = format!("; the last error: {error}"))
+    };
+    let mut report = |answer| done.take().map(|done| done.send(answer));
+    let attempts = async {
+        let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within());
+        let answer = retry.until_answered(attempt).await;
+        drop(report(answer.clone()));
+        let mut retry = retry.persistent();
+        if let Err(error) = answer
+            && retry.broke_off(error).await.is_ok()
+        {
+            drop(retry.until_answered(attempt).await);
+        }
+    };
+    if tokio::time::timeout(bound.max(Duration::from_millis(1)), attempts).await.is_err() {
+        let late = "closing the session was not answered before its deadline";
+        drop(report(Err(ServiceError::unknown(format!("{late}{}", last.lock())))));
     }
 }

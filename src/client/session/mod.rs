@@ -238,8 +238,12 @@ impl<S: LockService> Session<S> {
         state.lost_error(state.lost().await)
     }
 
-    /// Ends the session: all its holds are released, and all its guards are lost. An error means that the cluster did
-    /// not answer before the session's own deadline, after which it ends in any case.
+    /// Ends the session: all its holds are released, and all its guards are lost.
+    ///
+    /// # Errors
+    /// The first error that a retry usually cannot fix, for example a token that is no longer valid: the session's task
+    /// then continues with the close. Any other error means that the cluster did not answer before the session's own
+    /// deadline. At that deadline the session ends in any case.
     pub async fn close(self) -> Result<(), ClientError> {
         let (done, answer) = oneshot::channel();
         self.reference.queue(BackgroundTask::Close(done));

@@ -73,8 +73,10 @@ impl SessionRef {
                     session.holds.regranted(hold, grant.token);
                 }
             }
-            // Nothing repeats the command after this, even if its result is not final.
-            session.finish(command.number());
+            // Nothing repeats the command after this. After a final result its number is finished already.
+            if !command.is_final(&answer) {
+                session.finish(command.number());
+            }
             let error: ClientError = match answer {
                 Ok(Reply { outcome: Outcome::Refused(refusal @ Refusal::TooOld { .. }), .. }) => refusal.into(),
                 Ok(_) => return,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction, view};
+use super::time::{TICK, until};
 use crate::client::{Client, ClientError};
 use crate::model::{
     Command, FencingToken, Handle, LockKey, LockName, LogTime, Namespace, Outcome, Place, ProcessId, Query,
@@ -129,6 +130,38 @@ async fn a_release_of_a_lease_is_in_doubt_only_after_a_lost_answer() {
         assert_eq!(released(vec![lost(), full()]).await, Ok(0));
         assert_eq!(released(outage(not_sent)).await, Err(ErrorCode::NoLeader));
         assert_eq!(released([vec![lost()], outage(not_sent)].concat()).await, Err(ErrorCode::Unknown));
+    }
+}
+
+/// A caller releases a lease again after an error, or after it dropped the first release. If an attempt had no answer,
+/// the lease is gone because of it. The answer ends the doubt: a further release reports that the lock is not held.
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_lease_remembers_the_doubt_about_an_earlier_one() {
+    let of = |command: &Command| matches!(command, Command::DropLease { .. });
+    let gone = || Outcome::Refused(Refusal::NotHeld { lock: lock() });
+    let errors: [(fn() -> ServiceError, _); 2] = [(lost, Ok(0)), (not_sent, Err(ErrorCode::NotHeld))];
+    for (error, expected) in errors {
+        for dropped in [true, false] {
+            let fake = Fake::new();
+            let lease = fake.client().lease("a").take().await.expect("free");
+            let released = async || lease.release().await.map(|released| released.left).map_err(|error| error.code());
+            fails(&fake, of, outage(error), gone());
+            // After the answer to the third attempt the release pauses.
+            let third = async {
+                until(|| fake.count(|asked| matches!(asked, Asked::Submit(command) if of(command))) == 3).await;
+                tokio::time::sleep(5 * TICK).await;
+            };
+            tokio::select! {
+                first = released() => panic!("{first:?}"),
+                () = third => {}
+            }
+            if !dropped {
+                released().await.expect_err("no answer");
+            }
+            fails(&fake, of, vec![], gone());
+            assert_eq!(released().await, expected, "dropped: {dropped}");
+            assert_eq!(released().await, Err(ErrorCode::NotHeld), "dropped: {dropped}");
+        }
     }
 }
 

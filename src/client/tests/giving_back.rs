@@ -168,6 +168,21 @@ async fn a_dropped_lease_request_is_withdrawn() {
     }
 }
 
+/// A lease request that was not permitted has no effect, so its client withdraws nothing.
+#[tokio::test(start_paused = true)]
+async fn a_lease_request_that_is_not_permitted_is_not_withdrawn() {
+    let [revoked, forbidden, _] = passing();
+    for error in [revoked, forbidden] {
+        let fake = Fake::new();
+        let (client, code) = (fake.client(), error.code());
+        let is_command = |asked: &Asked| matches!(asked, Asked::Submit(_));
+        fake.rule(move |asked| if is_command(asked) { Reaction::Fail(error.clone()) } else { Reaction::Serve });
+        assert_eq!(client.lease("a").take().await.expect_err("not permitted").code(), code);
+        tokio::time::sleep(10 * SECOND).await;
+        assert_eq!(fake.count(is_command), 1);
+    }
+}
+
 /// A session that is dropped is closed, which releases all that it holds.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_session_is_closed() {
@@ -188,11 +203,13 @@ async fn a_dropped_session_is_closed() {
     }
 }
 
-/// An upgrade is granted under a new token, but its answer is lost, and a repetition gets an error that a retry cannot
-/// fix. Its withdrawal returns the grant, so the release of the guard names the new token.
+/// An upgrade is granted under a new token, but its answer is lost or not understood, and a repetition gets an error
+/// that a retry cannot fix. Its withdrawal returns the grant, so the release of the guard names the new token.
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_without_an_answer_is_released_under_its_new_token() {
-    for error in passing() {
+    let [revoked, forbidden, internal] = passing();
+    for (silent, error) in [(true, revoked), (true, forbidden), (true, internal.clone()), (false, internal)] {
+        let code = if silent { ErrorCode::Unknown } else { error.code() };
         let fake = Fake::new();
         let session = session(&fake).await;
         let mut guard = session.lock("a").shared().acquire().await.expect("free");
@@ -200,7 +217,7 @@ async fn an_upgrade_without_an_answer_is_released_under_its_new_token() {
         fake.rule(move |asked| match asked {
             Asked::Submit(Command::Alter(_)) => {
                 attempts += 1;
-                if attempts == 1 { Reaction::Silence } else { Reaction::Fail(error.clone()) }
+                if silent && attempts == 1 { Reaction::Silence } else { Reaction::Fail(error.clone()) }
             }
             Asked::Submit(Command::Cancel { .. }) => {
                 Reaction::Outcome(Outcome::Granted(Grant { token, deadline: None, ends: None, waited_ms: 0 }))
@@ -212,7 +229,7 @@ async fn an_upgrade_without_an_answer_is_released_under_its_new_token() {
             | Asked::Subscribe
             | Asked::Status => Reaction::Serve,
         });
-        assert_eq!(guard.upgrade().await.expect_err("no answer").code(), ErrorCode::Unknown);
+        assert_eq!(guard.upgrade().await.expect_err("no answer").code(), code);
         drop(guard);
         let releases = || fake.asked(|asked| matches!(asked, Asked::Submit(Command::Release(_))));
         until(|| !releases().is_empty()).await;

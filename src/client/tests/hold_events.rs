@@ -10,6 +10,7 @@ use crate::model::{
     Checked, Command, EndReason, Event, EventKind, FencingToken, Grant, Outcome, Principal, Query, QueryResult, Reason,
     TokenState,
 };
+use crate::service::ServiceError;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -38,6 +39,13 @@ fn broken(fake: &Fake, token: u64) -> Event {
 
 fn revoke_requested(fake: &Fake, token: u64) -> Event {
     event(fake, token, EventKind::RevokeRequested { by: Principal::default(), why: reason() })
+}
+
+/// The answer to a check of an earlier token than this one.
+fn stale(lowest_valid: u64) -> Reaction {
+    let lowest_valid = FencingToken::new(0, lowest_valid);
+    let checked = Checked { state: TokenState::Stale, lowest_valid, since: None, deadline: None };
+    Reaction::Answer(QueryResult::Checked(checked))
 }
 
 /// Waits until an acquire is granted and its answer is still in transit.
@@ -131,11 +139,7 @@ async fn a_hold_is_read_when_it_is_first_watched() {
     tokio::time::sleep(SECOND).await;
     assert_eq!(fake.count(is_check), 0);
     fake.rule(|asked| match asked {
-        Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 7) => {
-            let lowest_valid = FencingToken::new(0, 8);
-            let checked = Checked { state: TokenState::Stale, lowest_valid, since: None, deadline: None };
-            Reaction::Answer(QueryResult::Checked(checked))
-        }
+        Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 7) => stale(8),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Reaction::Serve
         }
@@ -148,6 +152,27 @@ async fn a_hold_is_read_when_it_is_first_watched() {
         assert_eq!(fake.count(is_check), 100);
         assert!(fake.most_questions() <= HOLD_READS_AT_ONCE);
     }
+}
+
+/// A hold was broken in a gap, and the first reads of it get errors that a retry of a caller cannot fix. It is read
+/// until there is an answer, so its holder learns of the loss.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_read_until_there_is_an_answer() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let guard = session.lock("a").acquire().await.expect("free");
+    let watch = guard.watch();
+    let revoked = ServiceError::Unauthenticated { why: "the token is being replaced".to_owned() };
+    let mut errors = vec![revoked, ServiceError::Internal("a fault".to_owned())].into_iter();
+    fake.rule(move |asked| {
+        if !is_check(asked) {
+            return Reaction::Serve;
+        }
+        errors.next().map_or_else(|| stale(2), Reaction::Fail)
+    });
+    fake.cut();
+    tokio::time::timeout(MINUTE / 2, watch.lost()).await.expect("it was broken in the gap");
+    assert_eq!(fake.count(is_check), 3);
 }
 
 /// If there were too many events with unknown tokens, a hold that may have missed one is read; a later hold is not.
@@ -181,11 +206,7 @@ async fn a_hold_that_was_granted_before_a_gap_is_read() {
     let fake = Fake::new();
     let session = session(&fake).await;
     fake.rule(|asked| match asked {
-        Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 1) => {
-            let lowest_valid = FencingToken::new(0, 2);
-            let checked = Checked { state: TokenState::Stale, lowest_valid, since: None, deadline: None };
-            Reaction::Answer(QueryResult::Checked(checked))
-        }
+        Asked::Query(Query::Check { token, .. }) if *token == FencingToken::new(0, 1) => stale(2),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Reaction::Serve
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction};
 use super::time::until;
+use crate::client::ClientError;
 use crate::model::{Attachment, Command, Outcome, Refusal, SessionClose};
 use crate::service::{NotSent, ServiceError};
 
@@ -121,6 +122,45 @@ async fn the_close_of_a_lost_session_is_retried() {
     until(|| closes(&fake).len() == 3).await;
     fake.answers(0).await;
     assert_eq!(closes(&fake), [SessionClose::Lost; 3]);
+}
+
+fn is_close(asked: &Asked) -> bool {
+    matches!(asked, Asked::Submit(Command::CloseSession { .. }))
+}
+
+/// The caller of a close that is not permitted gets that error at once. The session's task continues with the close
+/// until it is answered, because nothing else releases the session's locks.
+#[tokio::test(start_paused = true)]
+async fn a_close_that_is_not_permitted_continues_after_its_error() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    let revoked = || ServiceError::Unauthenticated { why: "the token is not known".to_owned() };
+    let mut tries = 0;
+    fake.rule(move |asked| {
+        if !is_close(asked) {
+            return Reaction::Serve;
+        }
+        tries += 1;
+        if tries < 4 { Reaction::Fail(revoked()) } else { Reaction::Serve }
+    });
+    assert_eq!(session.close().await, Err(ClientError::Service(revoked())));
+    assert_eq!(fake.count(is_close), 1);
+    until(|| fake.count(is_close) == 4).await;
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(fake.count(is_close), 4, "no attempt after the answer");
+}
+
+/// An error that may pass does not end the attempts to close a session. If none is answered before the session's
+/// deadline, the caller gets the last error in words.
+#[tokio::test(start_paused = true)]
+async fn a_close_without_an_answer_names_its_last_error() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    let no_leader = || ServiceError::not_sent(NotSent::NoLeader);
+    fake.rule(move |asked| if is_close(asked) { Reaction::Fail(no_leader()) } else { Reaction::Serve });
+    let error = session.close().await.expect_err("no answer");
+    let ClientError::Service(ServiceError::Unknown { why, .. }) = &error else { panic!("{error:?}") };
+    assert!(why.ends_with(&no_leader().to_string()), "{why}");
 }
 
 /// A session whose TTL is short must not end, or stay open, because of a pause between two attempts: the client makes

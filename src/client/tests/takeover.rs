@@ -154,7 +154,8 @@ async fn another_acquire_takes_nothing_over() {
     assert_eq!(fake.count(attaches), before + 1);
 }
 
-/// The break of a stream is reported with the attachment of the tenure, after the pause. The holds are not released.
+/// The break of a stream is reported with the attachment of the tenure, after the pause, and again after an error that
+/// a retry of a caller cannot fix. The holds are not released.
 #[tokio::test(start_paused = true)]
 async fn a_break_names_the_attachment() {
     let fake = Fake::new();
@@ -162,11 +163,16 @@ async fn a_break_names_the_attachment() {
     let guard = session.lock("a").acquire().await.expect("free");
     let attachment = Attachment(attempts(&fake)[0]);
     let is_break = |asked: &Asked| matches!(asked, Asked::Submit(Command::Disconnected { .. }));
-    fake.rule(move |asked| if is_break(asked) { Reaction::Outcome(Outcome::Done) } else { Reaction::Serve });
+    let mut revoked = Some(ServiceError::Unauthenticated { why: "the token is being replaced".to_owned() });
+    fake.rule(move |asked| match revoked.take_if(|_| is_break(asked)) {
+        Some(error) => Reaction::Fail(error),
+        None if is_break(asked) => Reaction::Outcome(Outcome::Done),
+        None => Reaction::Serve,
+    });
     let left = fake.clock.begun.elapsed();
     session.leave_broken(3 * SECOND);
     drop((guard, session));
-    until(|| fake.count(ends) == 1).await;
+    until(|| fake.count(ends) == 2).await;
     assert!(left + 3 * SECOND <= fake.clock.begun.elapsed());
     let found = fake.asked(ends).into_iter().map(|(_, asked)| asked).next();
     let Some(Asked::Submit(Command::Disconnected { attachment: named, .. })) = found else { panic!("{found:?}") };

@@ -197,7 +197,7 @@ impl<S: LockService> Candidate<S> {
         let metadata = Metadata { who: self.id.as_str().into(), pid: std::process::id(), ..Metadata::default() };
         let session = self.curator.session().await?;
         let elected = session.lock(&self.path).metadata(metadata).value(&self.id).acquire().await;
-        if elected.as_ref().is_err_and(is_end) {
+        if matches!(elected, Err(ClientError::SessionLost { .. })) {
             // The cluster may know of the end of the session before the client does. Until then the next acquire would
             // be refused, too.
             drop(tokio::time::timeout(Duration::from_millis(RETRY_MS_MAX), session.lost()).await);

@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
-use self::endpoints::{Effect, Endpoints};
+use self::endpoints::{ConnectedEndpoint, Effect, Endpoints};
 use self::stream::StreamHandle;
 use crate::client::{Client, ClientError, Retry};
 use crate::clock::SystemClock;
@@ -179,6 +179,17 @@ impl RemoteService {
     }
 }
 
+/// Whether the next watch is made at another node after this error. A node without a leader accepts every watch and
+/// ends it later, so a client that came back would get no event.
+fn leaves_node(error: &ServiceError) -> bool {
+    matches!(
+        error,
+        ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Unreachable(_), .. }
+            | ServiceError::Stopping
+            | ServiceError::Unknown { .. }
+    )
+}
+
 impl Client<RemoteService> {
     /// Returns a client of the cluster at these endpoints, `HOST:PORT` each; one that answers is enough. It contacts
     /// them now: the error names every endpoint and why it did not answer. Endpoints of two clusters are an error, too.
@@ -247,8 +258,12 @@ impl LockService for RemoteService {
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
         let asked: pb::WatchRequest = subscription.to_wire();
-        let watch = |asked, endpoint| async move { Ok(endpoints::locks(endpoint).watch(asked).await?) };
-        let mut wire = self.shared.endpoints.ask(Effect::Reads, asked, watch).await?.into_inner();
+        let watch = |asked: pb::WatchRequest, endpoint: ConnectedEndpoint| async move {
+            let address = endpoint.address.clone();
+            Ok((endpoints::locks(endpoint).watch(asked).await?.into_inner(), address))
+        };
+        let (mut wire, address) = self.shared.endpoints.ask(Effect::Reads, asked, watch).await?;
+        let endpoints = Arc::clone(&self.shared.endpoints);
         let (sender, events) = Events::channel(limits::EVENTS_WAITING_MAX);
         self.shared.tasks.run(async move {
             loop {
@@ -260,6 +275,9 @@ impl LockService for RemoteService {
                         Err(status) => Err(status.into()),
                     },
                 };
+                if next.as_ref().is_err_and(leaves_node) {
+                    endpoints.forget(&address);
+                }
                 let last = next.is_err();
                 if !sender.send(next).await || last {
                     return;

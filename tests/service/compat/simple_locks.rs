@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use lockkeeper::client::ClientError;
+use lockkeeper::compat::counter_lock::CounterLock;
 use lockkeeper::compat::flag_lock::FlagLock;
 use lockkeeper::compat::get_set_lock::GetSetLock;
 use lockkeeper::compat::incr_lock::{IncrLock, Increment};
@@ -294,27 +295,44 @@ fn w_lease_05_in_the_model_the_field_is_never_there() {
     assert!(!took && model.find("k").expect("there").1, "it acquired the lock, but does not detect that");
 }
 
-/// A release without an answer leaves the lock to its caller, who releases it again.
+/// A release that was not sent leaves the lock to its caller, who releases it again. If a release was executed and its
+/// answers were lost, the next one succeeds, because its caller released the lock.
 async fn an_unanswered_release_is_repeated<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "release-cut").request_wait(OUTAGE);
     let record = UniqueIndexLock::new(client.clone()).insert("index", LONG).await.expect("answered").expect("free");
     let leased = LeaseLock::new(client.clone(), LONG).take("lease").await.expect("answered").expect("free");
     let swapped = GetSetLock::new(client.clone()).set_nx("swap", LONG).await.expect("answered").expect("free");
+    let counter = CounterLock::new(client.clone());
+    assert!(counter.get_lock("counter", LONG).await.expect("answered"));
     let incr = IncrLock::new(client);
     let Increment::First(first) = incr.incr("incr", LONG).await.expect("answered") else { panic!("free") };
     let released = async || {
-        let (index, lease, swap, incr) =
-            tokio::join!(record.delete(), leased.release(), swapped.unlock(), incr.reset(&first));
-        [index, lease, swap, incr]
+        let (index, lease, swap, counted, incr) = tokio::join!(
+            record.delete(),
+            leased.release(),
+            swapped.unlock(),
+            counter.release_lock("counter"),
+            incr.reset(&first)
+        );
+        [index, lease, swap, counted, incr]
+    };
+    let unanswered = async || {
+        for cut in released().await {
+            assert!(matches!(cut, Err(ClientError::Service(_))), "{cut:?}");
+        }
     };
     faults.detached.store(true, SeqCst);
-    for cut in released().await {
-        assert!(matches!(cut, Err(ClientError::Service(_))), "{cut:?}");
-    }
+    unanswered().await;
     faults.detached.store(false, SeqCst);
+    faults.answers_lost.store(u32::MAX, SeqCst);
+    unanswered().await;
+    faults.answers_lost.store(0, SeqCst);
     for released in released().await {
-        assert!(released.expect("answered"), "it is still held");
+        assert!(released.expect("answered"), "its caller released it");
+    }
+    for again in released().await {
+        assert!(!again.expect("answered"), "it was released before");
     }
 }
 

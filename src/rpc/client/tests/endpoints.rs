@@ -102,6 +102,33 @@ async fn another_node_does_what_a_stopping_one_did_not() {
     assert!(node.calls.try_recv().is_ok(), "it was asked");
 }
 
+/// A node without a leader accepts every watch and ends it later. The client makes the next watch at another node. A
+/// node that ends the watch of a slow reader gets the next one, too.
+#[tokio::test]
+async fn a_watch_leaves_a_node_without_a_leader() {
+    let (alone, other) = (Node::start(1).await, Node::start(2).await);
+    let remote = connect([&alone.address, &other.address]);
+    remote.query(Query::Totals, Freshness::Linearizable).await.expect("answered");
+    assert!(remote.shared.endpoints.connected(&other.address).await.is_ok());
+    remote.shared.endpoints.prefer(&alone.address);
+    let watched = async || {
+        let scope = Scope::Namespace { namespace: Namespace::default(), prefix: String::new() };
+        let events = remote.subscribe(Subscription { scope, after: None, cluster_id: None }).await.expect("subscribed");
+        (events, alone.service.subscribers(), other.service.subscribers())
+    };
+    let (mut slow, at_alone, at_other) = watched().await;
+    assert_eq!((at_alone, at_other), (1, 0));
+    alone.service.cut();
+    assert!(matches!(slow.next().await, Err(ServiceError::EventsMissed { .. })));
+    let (mut leaderless, at_alone, at_other) = watched().await;
+    assert_eq!((at_alone, at_other), (1, 0), "the node has a leader");
+    alone.service.end_events(&ServiceError::not_sent(NotSent::NoLeader));
+    let end = leaderless.next().await;
+    assert!(matches!(end, Err(ServiceError::NotSent { why: NotSent::NoLeader, .. })), "{end:?}");
+    let (_events, at_alone, at_other) = watched().await;
+    assert_eq!((at_alone, at_other), (0, 1));
+}
+
 /// An endpoint that accepts connections and never names its cluster gets no calls: if another one has answered, the
 /// first command goes there.
 #[tokio::test]

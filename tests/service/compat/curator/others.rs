@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use lockkeeper::client::{Client, ClientError};
 use lockkeeper::compat::curator::{CuratorError, CuratorFramework, InterProcessMutex, LeaderLatch};
 use lockkeeper::limits::RETRY_MS_MAX;
-use lockkeeper::model::{EndReason, QuotaKind, Refusal, TokenState};
+use lockkeeper::model::{EndReason, Outcome, QuotaKind, Refusal, TokenState};
 use lockkeeper::service::{ErrorCode, LockService};
 
 use super::super::all::{OUTAGE, cut};
@@ -25,6 +25,7 @@ recipe_tests! {
     a_latch_leads_until_it_closes
     a_latch_campaigns_again_after_a_loss
     a_latch_pauses_after_a_refusal
+    a_latch_queues_again_at_once_after_a_break
     a_latch_reports_a_release_without_an_answer
 }
 
@@ -172,8 +173,8 @@ async fn a_latch_campaigns_again_after_a_loss<S: LockService>(service: S) {
     in_use(there.client(), "office", 0, 0).await;
 }
 
-/// A candidate that is refused tries again after a pause, which its end interrupts: while its namespace is full, and
-/// while only the cluster knows that the session has ended.
+/// A candidate that is refused tries again after a pause: while its namespace is full, and while only the cluster knows
+/// that the session has ended.
 async fn a_latch_pauses_after_a_refusal<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let curator = curator(faulty, "latch-refused").await;
@@ -197,6 +198,19 @@ async fn a_latch_pauses_after_a_refusal<S: LockService>(service: S) {
         leads.await_leadership().await.expect("it is not refused any more");
         leads.close().await.expect("closed");
     }
+}
+
+/// The hold of a candidate is broken before the answer to its acquire arrives, many times in a row. Its session lives,
+/// so the candidate queues again without a pause: with one, the acquires would take longer than this test waits.
+async fn a_latch_queues_again_at_once_after_a_break<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let mut latch = LeaderLatch::new(&curator(faulty, "latch-broken").await, "office", "a");
+    faults.answer(Some(Outcome::HoldEnded { reason: EndReason::Broken }));
+    latch.start().expect("once");
+    until("it queues again each time", async || 500 <= faults.acquires.load(SeqCst)).await;
+    faults.answer(None);
+    latch.await_leadership().await.expect("its hold is not broken any more");
+    latch.close().await.expect("closed");
 }
 
 /// A leader that cannot reach the cluster does not claim that its leadership has ended. Its session ends it later.
