@@ -1,7 +1,7 @@
 //! Limits of `drill`.
 
-/// TTL of the sessions of a drill. Longer than any failover on one machine, and short enough that each session is
-/// renewed several times.
+/// TTL of the sessions of a drill, or the minimum of its timing profile if that is longer. Longer than any failover on
+/// one machine, and short enough that each session is renewed several times.
 pub const DRILL_TTL_MS: u64 = 5_000;
 /// Clients of a drill.
 pub const DRILL_CLIENTS: usize = 64;
@@ -18,8 +18,6 @@ pub const DRILL_ANSWER_MS: u64 = 500;
 pub const DRILL_RECOVERY_MS: u64 = 30_000;
 /// Time for which all nodes are paused at once. A single node is paused until the others serve all clients.
 pub const DRILL_PAUSE_MS: u64 = 500;
-/// Time after the last fault in which each session is renewed, because a client renews it after a third of its TTL.
-pub const DRILL_RENEWED_MS: u64 = DRILL_TTL_MS / 2;
 /// Length of the lease that a drill lets expire.
 pub const DRILL_LEASE_MS: u64 = 1_000;
 /// Latest grant to the waiter behind that lease, after its end: the promised half second, and as much for the answers.
@@ -28,5 +26,3 @@ pub const DRILL_LATE_MS: u64 = 1_000;
 pub const DRILL_ROUNDS_MAX: u32 = 1_000;
 /// Broken promises that a report lists. Further ones are only counted.
 pub const DRILL_LISTED_MAX: usize = 20;
-
-const _: () = assert!(super::LAN_TTL_MS_MIN <= DRILL_TTL_MS);

@@ -10,7 +10,7 @@ use super::journal::{Hold, Journal, LockInfo, Promise, Timeline};
 use crate::cli::connect::Client;
 use crate::client::{ClientError, HoldState, Lost, Session};
 use crate::clock::micros;
-use crate::limits::{DRILL_CLIENTS, DRILL_HOLD_MS, DRILL_PAUSE_BETWEEN_MS, DRILL_TTL_MS, RETRY_MS_MIN};
+use crate::limits::{DRILL_CLIENTS, DRILL_HOLD_MS, DRILL_PAUSE_BETWEEN_MS, RETRY_MS_MIN};
 use crate::model::{Access, Mode};
 use crate::rpc::RemoteService;
 use crate::service::ErrorCode;
@@ -64,12 +64,12 @@ pub(super) fn timeline() -> Timeline {
 }
 
 /// Starts all contenders. They end when the set is dropped.
-pub(super) fn start(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> JoinSet<()> {
+pub(super) fn start(journal: &Arc<Journal>, ttl: Duration, connect: impl Fn() -> Client) -> JoinSet<()> {
     let mut contenders = JoinSet::new();
     let shared = SHARERS.into_iter().map(|(lock, mode)| (lock, mode, 0));
     let own = (SHARED_LOCKS..).map(|lock| (lock, Mode::Exclusive, DRILL_PAUSE_BETWEEN_MS));
     for (client, (lock, mode, pause_ms)) in shared.chain(own).take(HOLDER).enumerate() {
-        let contender = Contender { journal: Arc::clone(journal), client, connection: connect() };
+        let contender = Contender { journal: Arc::clone(journal), client, ttl, connection: connect() };
         contenders.spawn(contend(contender, lock, mode, Duration::from_millis(pause_ms)));
     }
     contenders
@@ -79,6 +79,8 @@ pub(super) fn start(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> Joi
 pub(super) struct Contender {
     pub(super) journal: Arc<Journal>,
     pub(super) client: usize,
+    /// The TTL of its sessions.
+    pub(super) ttl: Duration,
     pub(super) connection: Client,
 }
 
@@ -86,7 +88,7 @@ impl Contender {
     /// Opens a session, and retries until the cluster answers.
     pub(super) async fn open(&self) -> Session<RemoteService> {
         loop {
-            let opened = self.connection.session().ttl(Duration::from_millis(DRILL_TTL_MS)).open().await;
+            let opened = self.connection.session().ttl(self.ttl).open().await;
             match opened {
                 Ok(session) => {
                     self.journal.lock().sessions += 1;

@@ -20,14 +20,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::error::{Failure, NO, YES};
 use super::lock::signals::{self, Signals};
 use super::output::Output;
+use crate::config::Profile;
 use crate::service::ErrorCode;
 
 use self::journal::Journal;
-use self::nodes::{DrillProfile, Nodes};
+use self::nodes::Nodes;
 use self::report::Report;
 use self::schedule::Plan;
 
@@ -36,11 +38,16 @@ pub(super) struct DrillOptions {
     #[command(flatten)]
     plan: Plan,
     /// Timing of the nodes
-    #[arg(long, default_value = "lan", value_enum, value_name = "PROFILE")]
-    profile: DrillProfile,
+    #[arg(long, default_value = "lan", value_parser = profiles(), value_name = "PROFILE")]
+    profile: Profile,
     /// Also write the report to this file, as a page for a browser [default: none]
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+}
+
+fn profiles() -> impl TypedValueParser<Value = Profile> {
+    let names = PossibleValuesParser::new([Profile::Lan, Profile::Fast, Profile::Wan].map(Profile::name));
+    names.try_map(|name| Profile::from_name(&name).ok_or("unknown profile"))
 }
 
 /// Runs a drill and prints its report. The exit code is 1 if a promise was broken. The calling thread must last as long
@@ -56,7 +63,7 @@ pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, F
     let ran = tokio::select! {
         biased;
         signal = signals.next_ending() => Err(signal),
-        ran = schedule::run(options.plan, &mut nodes, &journal, output) => Ok(ran),
+        ran = schedule::run(options.plan, options.profile, &mut nodes, &journal, output) => Ok(ran),
     };
     let timeline = journal.finish();
     let ran = match ran {

@@ -7,14 +7,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use crate::cli::error::Failure;
 use crate::cli::lock::{SHIM_COMMAND, own_program};
 use crate::clock::{Clock, SystemClock};
+use crate::config::Profile;
 use crate::faults;
 use crate::service::ErrorCode;
 
@@ -23,28 +22,6 @@ pub(super) const IDS: [u64; 3] = [1, 2, 3];
 /// Ports below the range from which systems take the ports of outgoing connections, so that a node finds its port free
 /// again when it is restarted.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
-
-/// A timing profile of the nodes, as the config file names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum DrillProfile {
-    /// Machines of one site
-    Lan,
-    /// Loopback and tests
-    Fast,
-    /// Machines in several sites
-    Wan,
-}
-
-impl DrillProfile {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Lan => "lan",
-            Self::Fast => "fast",
-            Self::Wan => "wan",
-        }
-    }
-}
 
 /// The nodes. They end with the thread that started them, and dropping this value kills them.
 #[derive(Debug)]
@@ -57,7 +34,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Creates a directory with a config file for each node. No node runs yet.
-    pub(super) fn create(profile: DrillProfile) -> Result<Self, Failure> {
+    pub(super) fn create(profile: Profile) -> Result<Self, Failure> {
         let clock = SystemClock::new();
         let folder = std::env::temp_dir().join(format!("lockkeeper-drill-{:016x}", clock.random_below(u64::MAX)));
         let mut ports = free_ports(clock.random_below(PORTS.len() as u64));
@@ -130,7 +107,7 @@ fn config(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("n{id}.toml"))
 }
 
-fn config_text(folder: &Path, id: u64, members: &[(String, String)], profile: DrillProfile) -> String {
+fn config_text(folder: &Path, id: u64, members: &[(String, String)], profile: Profile) -> String {
     let data = toml::Value::from(folder.join(format!("n{id}")).to_string_lossy().into_owned());
     let mut text = format!("cluster = \"drill\"\nnode = {id}\ndata = {data}\n");
     for (id, (client, peer)) in IDS.iter().zip(members) {
@@ -151,24 +128,21 @@ fn free_ports(first: u64) -> impl Iterator<Item = u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Profile};
+    use crate::config::Config;
 
     /// The config of each node is accepted, names all members and has the chosen timing. No two addresses are the same.
     #[test]
     fn the_configs_are_good() {
-        for (profile, timing) in DrillProfile::value_variants().iter().zip([Profile::Lan, Profile::Fast, Profile::Wan])
-        {
-            configs_are_good(*profile, timing);
-        }
+        [Profile::Lan, Profile::Fast, Profile::Wan].into_iter().for_each(configs_are_good);
     }
 
-    fn configs_are_good(profile: DrillProfile, timing: Profile) {
+    fn configs_are_good(profile: Profile) {
         let nodes = Nodes::create(profile).unwrap();
         let folder = nodes.folder.clone();
         let mut addresses = std::collections::BTreeSet::new();
         for id in IDS {
             let config = Config::from_file(config(&folder, id)).unwrap();
-            assert_eq!((config.node, config.members.len(), config.timing.profile), (id, 3, Some(timing)));
+            assert_eq!((config.node, config.members.len(), config.timing.profile), (id, 3, Some(profile)));
             addresses.extend([config.listen.client, config.listen.peer]);
         }
         assert_eq!(addresses.len(), 6);

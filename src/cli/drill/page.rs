@@ -28,7 +28,6 @@ struct Page<'a> {
     report: &'a Report,
     version: &'static str,
     profile: &'static str,
-    timing: &'static str,
     /// Seconds that the drill took.
     length: String,
     width: u64,
@@ -111,7 +110,6 @@ pub(super) fn page(timeline: &Timeline, report: &Report) -> Result<String, askam
         report,
         version: env!("CARGO_PKG_VERSION"),
         profile: env!("LOCKKEEPER_PROFILE"),
-        timing: report.profile.name(),
         length: seconds(timeline.ended_us),
         width,
         height: y + 18,

@@ -30,8 +30,12 @@ struct Held {
 }
 
 impl Kept {
-    pub(super) async fn take(journal: &Arc<Journal>, connect: impl Fn() -> Client) -> Result<Self, Failure> {
-        let contender = |client| Contender { journal: Arc::clone(journal), client, connection: connect() };
+    pub(super) async fn take(
+        journal: &Arc<Journal>,
+        ttl: Duration,
+        connect: impl Fn() -> Client,
+    ) -> Result<Self, Failure> {
+        let contender = |client| Contender { journal: Arc::clone(journal), client, ttl, connection: connect() };
         let (holder, rival) = (contender(HOLDER), contender(RIVAL));
         let name = journal.lock().locks[KEPT].name.clone();
         let held = Held::take(&holder, &name).await?;

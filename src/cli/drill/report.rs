@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::figures::{CLASSES_MS, Gap, Spread, gap, hand_overs, histogram};
 use super::journal::{Broken, Fault, Kind, Promise, Timeline};
-use super::nodes::DrillProfile;
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
+use crate::config::Profile;
 use crate::limits::DRILL_LISTED_MAX;
 
 #[derive(Debug, Serialize)]
@@ -14,7 +14,7 @@ pub(super) struct Report {
     pub(super) kept: bool,
     pub(super) sentence: String,
     /// The timing of the nodes.
-    pub(super) profile: DrillProfile,
+    pub(super) profile: &'static str,
     pub(super) elapsed_ms: u64,
     pub(super) clients: usize,
     pub(super) grants: usize,
@@ -65,7 +65,7 @@ pub(super) struct PromiseResult {
 }
 
 impl Report {
-    pub(super) fn new(timeline: &Timeline, profile: DrillProfile, broken: &[Broken]) -> Self {
+    pub(super) fn new(timeline: &Timeline, profile: Profile, broken: &[Broken]) -> Self {
         let of = |promise| broken.iter().filter(|broken| broken.promise == promise).count();
         let promises = Promise::ALL.map(|promise| PromiseResult { promise, broken: of(promise) }).into();
         let with_gap = |fault: &Fault| FaultGap { fault: fault.clone(), gap: gap(timeline, fault) };
@@ -74,7 +74,7 @@ impl Report {
         Self {
             kept: broken.is_empty(),
             sentence: sentence(broken.len(), &faults),
-            profile,
+            profile: profile.name(),
             elapsed_ms: timeline.ended_us / 1000,
             clients: timeline.clients.len(),
             grants: timeline.holds.len(),
@@ -98,7 +98,7 @@ impl Report {
         output.line("")?;
         let Self { clients, grants, handovers_per_second, lost_sessions, profile, .. } = self;
         let [half, most, longest] = self.handovers.texts();
-        let (elapsed, profile) = (seconds(self.elapsed_ms * 1000), profile.name());
+        let elapsed = seconds(self.elapsed_ms * 1000);
         output.line(format!("{clients} clients, {grants} grants in {elapsed} s, timing profile {profile}"))?;
         output.line(format!(
             "{handovers_per_second} hand-overs a second: p50 {half} ms, p95 {most} ms, max {longest} ms"

@@ -16,8 +16,9 @@ use crate::cli::connect::{Client, connect_to};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
+use crate::config::Profile;
 use crate::limits::{
-    DRILL_ANSWER_MS, DRILL_LOOK_MS, DRILL_PAUSE_MS, DRILL_RECOVERY_MS, DRILL_RENEWED_MS, DRILL_ROUNDS_MAX,
+    DRILL_ANSWER_MS, DRILL_LOOK_MS, DRILL_PAUSE_MS, DRILL_RECOVERY_MS, DRILL_ROUNDS_MAX, DRILL_TTL_MS,
 };
 use crate::service::{ErrorCode, LockService, Operation, Status};
 
@@ -65,7 +66,13 @@ impl Plan {
 }
 
 /// Runs all rounds. The nodes still run afterwards.
-pub(super) async fn run(plan: Plan, nodes: &mut Nodes, journal: &Arc<Journal>, output: &Output) -> Result<(), Failure> {
+pub(super) async fn run(
+    plan: Plan,
+    profile: Profile,
+    nodes: &mut Nodes,
+    journal: &Arc<Journal>,
+    output: &Output,
+) -> Result<(), Failure> {
     let endpoints = nodes.endpoints.clone();
     let recovery = Duration::from_millis(DRILL_RECOVERY_MS);
     let client = connect_to(&endpoints, recovery)?;
@@ -78,8 +85,9 @@ pub(super) async fn run(plan: Plan, nodes: &mut Nodes, journal: &Arc<Journal>, o
     recovered("the start", drill.healthy()).await?;
     // A connection for each client, as separate programs would have. The addresses are legal, as those above.
     let connect = || connect_to(&endpoints, recovery).unwrap_or_else(|_| drill.client.clone());
-    let mut kept = Kept::take(journal, connect).await?;
-    let _contenders = contenders::start(journal, connect);
+    let ttl = ttl(profile);
+    let mut kept = recovered("the start", Kept::take(journal, ttl, connect)).await??;
+    let _contenders = contenders::start(journal, ttl, connect);
     let live = Live::start(plan.rounds, journal, &drill.client, output);
     for round in 1..=plan.rounds {
         for kind in plan.kinds() {
@@ -88,9 +96,14 @@ pub(super) async fn run(plan: Plan, nodes: &mut Nodes, journal: &Arc<Journal>, o
         }
         live.round(round);
     }
-    // A session that a fault has shortened ends when its next renewal is due.
-    sleep(Duration::from_millis(DRILL_RENEWED_MS)).await;
+    // A session that a fault has shortened ends when its next renewal is due, after a third of its TTL.
+    sleep(ttl / 2).await;
     recovered("the last round", kept.expire()).await?
+}
+
+/// Returns the TTL of the sessions of a drill.
+fn ttl(profile: Profile) -> Duration {
+    Duration::from_millis(DRILL_TTL_MS.max(profile.timing().ttl_ms_min))
 }
 
 struct Drill<'a> {

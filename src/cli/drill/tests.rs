@@ -3,10 +3,10 @@
 use super::contenders::{EXCLUSIVE, KEPT, timeline};
 use super::figures::{CLASSES_MS, Gap, Spread, gap, hand_overs, histogram};
 use super::journal::{Fault, Hold, Kind, NodeState, Promise, Timeline};
-use super::nodes::DrillProfile;
 use super::page::page;
 use super::report::{Report, class_text};
 use super::verdict::judge;
+use crate::config::Profile;
 use crate::model::{FencingToken, Mode};
 use crate::shapes::tests::value;
 
@@ -85,7 +85,7 @@ fn a_lost_session_is_found() {
     let detail = "session 3 has ended".to_owned();
     timeline.broken.push(super::journal::Broken { promise: Promise::Session, at_us: 700, detail });
     let broken = judge(&timeline);
-    let report = value(&Report::new(&timeline, DrillProfile::Lan, &broken));
+    let report = value(&Report::new(&timeline, Profile::Lan, &broken));
     assert_eq!((&report["kept"], &report["lost_sessions"]), (&false.into(), &1.into()));
     assert_eq!(report["promises"][3], serde_json::json!({"promise": "session", "broken": 1}));
     assert_eq!(report["broken"][0]["detail"], "session 3 has ended");
@@ -147,7 +147,7 @@ fn hostile_names_do_no_harm() {
             timeline.locks.iter_mut().for_each(|lock| lock.name = name.to_owned());
         }
         let broken = judge(&timeline);
-        page(&timeline, &Report::new(&timeline, DrillProfile::Lan, &broken)).unwrap()
+        page(&timeline, &Report::new(&timeline, Profile::Lan, &broken)).unwrap()
     };
     let (usual, hostile) = (run(None), run(Some(HOSTILE)));
     assert_eq!(tags(&hostile), tags(&usual));
