@@ -5,9 +5,9 @@ use super::lease::KnownLease;
 use super::requests::{of_alter, of_release};
 use crate::model::{
     Alter, Alteration, Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName,
-    Mode, Namespace, OpenSession, Outcome, Principal, Refusal, Release, SessionId,
+    Mode, Namespace, OpenSession, Outcome, Principal, Refusal, Release, RequestId, SessionId,
 };
-use crate::state::{ClaimState, Holder};
+use crate::state::{ClaimState, Holder, WhichHeld};
 
 impl Machine {
     /// The namespace and the principal of a session that is open, or whose end is remembered.
@@ -69,26 +69,26 @@ impl Machine {
         }
     }
 
-    /// Whether a command gives back or ends something. False if it finds nothing or changes nothing, and for all other
-    /// commands.
+    /// Whether a command gives back or ends something. False if it finds nothing or changes nothing, if it was executed
+    /// before, and for all other commands.
     #[must_use]
     pub fn ends_something(&self, command: &Command) -> bool {
+        if self.known_answer(command).is_some() {
+            return false;
+        }
         match command {
             Command::CloseSession { session, .. } => self.lives(*session),
-            Command::Cancel { request } => {
-                self.state.claims_of(*request).any(|(lock, state)| self.is_withdrawable(lock, state, request.number))
-            }
+            Command::Cancel { request } => self.state.claims_of(*request).next().is_some(),
             Command::Release(Release { request, name, token, acquire, .. }) => {
                 let releases = |number| *acquire == 0 || number == *acquire;
                 self.hold_of_session(request.session, name, *token).is_some_and(|holder| holder.numbers().any(releases))
             }
             Command::Alter(Alter { request, name, what, .. }) => match *what {
                 Alteration::Downgrade { token } => {
-                    let mode = self.hold_of_session(request.session, name, token).map(|holder| holder.request.mode);
-                    mode == Some(Mode::Exclusive)
+                    self.mode_entered_once(*request, name, token) == Some(Mode::Exclusive)
                 }
                 Alteration::ReturnPermits { token, count } => {
-                    let mode = self.hold_of_session(request.session, name, token).map(|holder| holder.request.mode);
+                    let mode = self.mode_entered_once(*request, name, token);
                     matches!(mode, Some(Mode::Permits(held)) if (1..=held).contains(&count))
                 }
                 Alteration::Upgrade { .. } | Alteration::SetValue { .. } | Alteration::Resume { .. } => false,
@@ -98,8 +98,15 @@ impl Machine {
                 Some(KnownLease::Finished(_)) | None => false,
             },
             Command::DropLease { lock, handle } => self.lease_of(lock, handle).is_some(),
-            Command::Document(unlock @ (DocumentCommand::Unlock { .. } | DocumentCommand::UnlockAll { .. })) => {
-                !self.owners_of_documents(unlock).is_empty()
+            Command::Document(DocumentCommand::Unlock { namespace, ts, name: Some(name) }) => {
+                let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
+                self.take_owner(&lock, ts.take()).is_some()
+            }
+            Command::Document(DocumentCommand::Unlock { namespace, ts, name: None }) => {
+                self.frees_some(namespace, WhichHeld::Stamp(*ts))
+            }
+            Command::Document(DocumentCommand::UnlockAll { namespace, process, term }) => {
+                self.frees_some(namespace, WhichHeld::Process(process.clone(), *term))
             }
             Command::OpenSession(_)
             | Command::Attach(_)
@@ -124,41 +131,45 @@ impl Machine {
         self.state.holder(&lock, token).filter(|holder| holder.request.claim.session() == Some(session))
     }
 
-    /// Whether a cancel of this request removes this claim. It leaves a granted upgrade.
-    fn is_withdrawable(&self, lock: &LockKey, state: ClaimState, number: u64) -> bool {
-        match state {
-            ClaimState::Waiting(_) => true,
-            ClaimState::Holding(token) => {
-                let holder = self.state.holder(lock, token);
-                holder.is_some_and(|holder| !holder.was_upgraded_by(number))
-            }
-        }
+    /// The mode of this hold, if its owner acquired it once.
+    fn mode_entered_once(&self, request: RequestId, name: &LockName, token: FencingToken) -> Option<Mode> {
+        let holder = self.hold_of_session(request.session, name, token).filter(|holder| holder.depth() == 1);
+        holder.map(|holder| holder.request.mode)
     }
 
-    /// The remembered answer to a command that gives back or ends something, if the command was executed before.
+    /// The answer to a command of a session, or to the cancel of a take, that another entry cannot change: the
+    /// remembered answer to a command that was executed before, or the refusal because its session has ended.
     #[must_use]
-    pub fn ended_before(&self, command: &Command) -> Option<Outcome> {
+    pub fn known_answer(&self, command: &Command) -> Option<Outcome> {
+        if let Command::CancelTake { lock, take, handle } = command {
+            let known = self.known_take(lock, *take).filter(|known| matches!(known, KnownLease::Finished(_)));
+            return known.filter(|known| known.is_proven_by(handle)).map(|_| Outcome::Withdrawn);
+        }
+        let session = command.session()?;
+        let ended = !self.lives(session) && self.was_opened(session);
         match command {
+            Command::CloseSession { .. } => ended.then_some(Outcome::Closed),
+            Command::Acquire(_) | Command::Release(_) | Command::Alter(_) | Command::Cancel { .. } if ended => {
+                Some(Outcome::Refused(self.session_ended(session)))
+            }
             Command::Release(release) => self.finished_answer(release.request, of_release(release)),
-            Command::Alter(alter) => self.finished_answer(alter.request, of_alter(alter)),
-            Command::CloseSession { session, .. } => {
-                (!self.lives(*session) && self.was_opened(*session)).then_some(Outcome::Closed)
+            // A request that waits or holds is found although its number is below the remembered ones.
+            Command::Alter(alter) if self.state.claims_of(alter.request).next().is_none() => {
+                self.finished_answer(alter.request, of_alter(alter))
             }
             Command::Cancel { request } => {
-                let finished = self.state.session(request.session)?.finished.contains_key(&request.number);
-                finished.then_some(Outcome::Withdrawn)
+                let finished = self.state.session(session)?.finished.contains_key(&request.number);
+                self.granted_upgrade(*request).or_else(|| finished.then_some(Outcome::Withdrawn))
             }
-            Command::CancelTake { lock, take, handle } => match self.known_take(lock, *take)? {
-                known @ KnownLease::Finished(_) => known.is_proven_by(handle).then_some(Outcome::Withdrawn),
-                KnownLease::Waits(..) | KnownLease::Holds(..) => None,
-            },
             Command::OpenSession(_)
             | Command::Attach(_)
             | Command::Disconnected { .. }
             | Command::EndSession(_)
             | Command::ChangeSetting(_)
             | Command::Acquire(_)
+            | Command::Alter(_)
             | Command::TakeLease(_)
+            | Command::CancelTake { .. }
             | Command::DropLease { .. }
             | Command::Document(_)
             | Command::Manage(_)
@@ -168,6 +179,15 @@ impl Machine {
             | Command::Announce(_)
             | Command::RaiseFeatures(_) => None,
         }
+    }
+
+    /// The grant of this request, if it is an upgrade. A cancel returns the grant and leaves the hold.
+    fn granted_upgrade(&self, request: RequestId) -> Option<Outcome> {
+        self.state.claims_of(request).find_map(|(lock, state)| {
+            let ClaimState::Holding(token) = state else { return None };
+            let holder = self.state.holder(lock, token).filter(|holder| holder.was_upgraded_by(request.number))?;
+            Some(Outcome::Granted(holder.grant(token, request.number)))
+        })
     }
 
     /// The refusal of a grab with a `ts` that is not known, of a lock that is held.

@@ -15,14 +15,12 @@ impl Machine {
     /// command on more documents than are freed at once if too many of those are in the entry or unfinished, or if
     /// those of the entry have looked at too many documents.
     pub(super) fn unlock_many(&mut self, namespace: &Namespace, which: WhichHeld) -> Result<Outcome, Refusal> {
-        let newest = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens);
-        let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
-        let unlocking = Unlocking { namespace, which, newest, since, next };
+        let unlocking = self.unlocking(namespace, which);
         let at_once = limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX;
         if self.names(&unlocking).nth(at_once).is_some() {
             self.one_more_unlock(&unlocking.namespace, self.large_unlocks.iter())?;
             if limits::UNLOCKS_LOOKED_MAX <= self.unlocks_looked {
-                let limit = self.large_unlocks.len() as u64;
+                let limit = limits::UNLOCKS_OF_MANY_MAX as u64;
                 return Err(Refusal::Quota { what: QuotaKind::UnlocksOfMany, limit });
             }
             self.large_unlocks.push(unlocking.namespace.clone());
@@ -50,6 +48,20 @@ impl Machine {
             });
         }
         Ok(Outcome::Freed { locks })
+    }
+
+    /// A command that frees these documents now.
+    fn unlocking(&self, namespace: &Namespace, which: WhichHeld) -> Unlocking {
+        let newest = FencingToken::new(self.state.globals.epoch, self.state.globals.tokens);
+        let (namespace, since, next) = (namespace.clone(), self.state.globals.now, LockName::least());
+        Unlocking { namespace, which, newest, since, next }
+    }
+
+    /// Whether a command that frees these documents finds one among the first that it looks at.
+    pub(super) fn frees_some(&self, namespace: &Namespace, which: WhichHeld) -> bool {
+        let unlocking = self.unlocking(namespace, which);
+        let mut first = self.meant(&unlocking).take(limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX);
+        first.any(|(_, held)| held.is_some())
     }
 
     /// Refuses one more large command of this namespace if too many of these are of the same namespace, or if they are

@@ -251,7 +251,7 @@ impl Node {
         };
         if let Err(limited) = self.core.rate_limits.check(&call.command, authorizer, &*self.core.clock, found) {
             let known = self.core.consensus.machine(|machine| {
-                let outcome = machine.ended_before(&call.command)?;
+                let outcome = machine.known_answer(&call.command)?;
                 Some(Reply::new(machine.applied(), machine.now(), outcome))
             });
             let known = known.ok_or_else(|| ServiceError::not_sent(limited))?;

@@ -88,8 +88,27 @@ fn what_changes_nothing_gives_nothing_back() {
     let upgrade = alter(5, "a", Alteration::Upgrade { token, patience: Patience::Try });
     let upgraded = apply(&mut machine, upgrade);
     assert!(matches!(upgraded, Outcome::Granted(_)), "{upgraded:?}");
-    assert!(!machine.ends_something(&Command::Cancel { request: request(5) }), "a cancel leaves the upgrade");
+    let cancel_of_upgrade = Command::Cancel { request: request(5) };
+    assert!(!machine.ends_something(&cancel_of_upgrade), "a cancel leaves the upgrade");
+    assert_eq!(machine.known_answer(&cancel_of_upgrade), Some(upgraded));
     assert!(machine.ends_something(&Command::Cancel { request: request(1) }));
+}
+
+/// An upgrade that was granted, and whose number is below the remembered ones, is not known as too old.
+#[test]
+fn a_granted_upgrade_is_not_too_old() {
+    let mut machine = opened(1);
+    let (request, token) = (RequestId { session: SessionId::new(0, 1), number: 2 }, FencingToken::new(0, 1));
+    let Command::Acquire(mut shared) = acquire(1, 1, "a", None) else { panic!("an acquire") };
+    shared.locks = (name("a"), Mode::Shared.into()).into();
+    apply(&mut machine, Command::Acquire(shared));
+    let what = Alteration::Upgrade { token, patience: Patience::Try };
+    let upgrade = Command::Alter(Alter { request, answered_below: 0, name: name("a"), what });
+    let granted = apply(&mut machine, upgrade.clone());
+    assert!(matches!(granted, Outcome::Granted(_)), "{granted:?}");
+    assert_eq!(apply(&mut machine, release(1, 9, "b", token)), Outcome::Refused(Refusal::NotHeld { lock: key("b") }));
+    assert_eq!(machine.known_answer(&upgrade), None);
+    assert_eq!(apply(&mut machine, upgrade), granted);
 }
 
 /// The answer to a command that gave something back is known without an entry. Nothing is known about another command.
@@ -108,10 +127,14 @@ fn what_was_given_back_is_remembered() {
     apply(&mut machine, acquire(1, 2, "c", None));
     apply(&mut machine, take(1, "b", 60_000));
     for command in once {
-        assert_eq!(machine.ended_before(&command), None, "{command:?}");
+        assert_eq!(machine.known_answer(&command), None, "{command:?}");
         let answer = apply(&mut machine, command.clone());
         assert!(!matches!(answer, Outcome::Refused(_)), "{answer:?}");
-        assert_eq!(machine.ended_before(&command), Some(answer.clone()), "{command:?}");
+        assert_eq!(machine.known_answer(&command), Some(answer.clone()), "{command:?}");
+        assert!(!machine.ends_something(&command), "{command:?}");
         assert_eq!(apply(&mut machine, command), answer, "and it is the answer to a repeat");
     }
+    let late = acquire(1, 9, "a", None);
+    let ended = machine.known_answer(&late).expect("the session has ended");
+    assert_eq!(apply(&mut machine, late), ended);
 }
