@@ -10,7 +10,7 @@ use futures_util::future::{Either, pending};
 use tokio::time::{sleep, timeout};
 
 use super::background::Tasks;
-use crate::client::Retry;
+use crate::client::{Retry, is_answer};
 use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Claim, Command, LockKey, LogTime, Query, QueryReply, QueryResult, Reply, TakeLease};
@@ -111,7 +111,7 @@ impl<S: LockService> Drop for CancelOnDrop<S> {
         self.tasks.run(async move {
             let submit = || service.submit(cancel.clone());
             let mut withdrawn = Retry::unlimited(Arc::clone(&clock)).until_answered(submit).await;
-            if withdrawn.is_err() {
+            if withdrawn.as_ref().is_err_and(|error| !is_answer(error)) {
                 // Without a bound, the claims of a token that is never valid again would keep their places.
                 let longest = Duration::from_millis(limits::TTL_MS_MAX_DEFAULT);
                 let mut retry = Retry::unlimited(clock).persistent();

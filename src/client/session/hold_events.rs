@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::client::hold::Hold;
 use crate::client::retry::{Backoff, Retry};
 use crate::client::session::state::SessionState;
-use crate::model::{Claim, Outcome, Query, QueryResult, Refusal, TokenState};
+use crate::model::{Claim, Outcome, Query, QueryReply, QueryResult, Refusal, TokenState};
 use crate::service::{Events, Freshness, LockService, ServiceError};
 
 /// Applies the events of the session's holds while the session lives. If events were missed, or the session had no
@@ -52,17 +52,15 @@ pub(crate) async fn follow<S: LockService>(
 /// Reads whether a hold still lasts. A stale token means its loss only if no upgrade that may have changed the token is
 /// in progress.
 pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, hold: Arc<Hold>) {
-    // The semaphore is never closed.
-    let Ok(_permit) = session.holds.reads.acquire().await else { return };
     hold.read_now();
     // If the hold was broken in the gap, no later event reports its loss, so the read is retried after every error.
     let mut retry = Retry::unlimited(session.clock.clone()).persistent();
     loop {
         let token = hold.token();
         let query = Query::Check { lock: session.key(&hold.name), token };
-        let checked = retry.until_read(|| service.query(query.clone(), Freshness::Linearizable)).await;
+        let checked = retry.until_read(|| query_in_turn(service, session, &query)).await;
         let Ok(QueryResult::Checked(checked)) = checked.map(|answered| answered.answer) else { return };
-        if checked.state == TokenState::Valid || session_has_ended(service, session, &mut retry).await {
+        if checked.state == TokenState::Valid || session_has_ended(service, session).await {
             return;
         }
         let _change = hold.change().await;
@@ -72,10 +70,23 @@ pub(crate) async fn read<S: LockService>(service: &S, session: &SessionState, ho
     }
 }
 
+/// Makes one attempt of a query, together with few others. A query that is refused again and again leaves the others
+/// their turns.
+async fn query_in_turn<S: LockService>(
+    service: &S,
+    session: &SessionState,
+    query: &Query,
+) -> Result<QueryReply, ServiceError> {
+    // The semaphore is never closed.
+    let _permit = session.holds.reads.acquire().await.ok();
+    service.query(query.clone(), Freshness::Linearizable).await
+}
+
 /// Whether the whole session has ended, and with it its holds. If so, records the end of the session with its reason.
-async fn session_has_ended<S: LockService>(service: &S, session: &SessionState, retry: &mut Retry) -> bool {
+async fn session_has_ended<S: LockService>(service: &S, session: &SessionState) -> bool {
+    let mut retry = Retry::unlimited(session.clock.clone());
     let query = Query::Claim { lock: None, claim: Claim::Request(session.request(1)) };
-    let answered = retry.until_read(|| service.query(query.clone(), Freshness::Linearizable)).await;
+    let answered = retry.until_read(|| query_in_turn(service, session, &query)).await;
     let Ok(QueryResult::Claim { outcome: Some(Outcome::Refused(Refusal::SessionEnded { reason, why, .. })), .. }) =
         answered.map(|answered| answered.answer)
     else {

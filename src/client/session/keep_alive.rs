@@ -77,7 +77,7 @@ enum Ending {
     /// The last reference to it was dropped.
     Unreferenced,
     /// A caller closes the session and waits for the answer.
-    Closed(oneshot::Sender<Result<(), ServiceError>>),
+    Closed(oneshot::Sender<Result<(), ServiceError>>, Duration),
     Lost(SessionEnd),
     /// The client leaves the session to the next one. With a duration, its stream broke.
     #[cfg(feature = "cli")]
@@ -128,7 +128,7 @@ impl<S: LockService> KeepAlive<S> {
             // The next client may have the session already, so only an explicit close ends it.
             Ending::Unreferenced | Ending::Lost(SessionEnd::Expired) if tenure.is_some() => {}
             Ending::Unreferenced => close(&service, &session, SessionClose::Done, None).await,
-            Ending::Closed(done) => close(&service, &session, SessionClose::Done, Some(done)).await,
+            Ending::Closed(done, wait) => close(&service, &session, SessionClose::Done, Some((done, wait))).await,
             Ending::Lost(SessionEnd::Expired) => close(&service, &session, SessionClose::Lost, None).await,
             Ending::Lost(SessionEnd::Closed | SessionEnd::Reported(_) | SessionEnd::Superseded) => {}
             #[cfg(feature = "cli")]
@@ -171,7 +171,7 @@ impl<S: LockService> KeepAlive<S> {
                 Some(attempted) = self.attempts.next(), if !self.attempts.is_empty() => self.on_answer(attempted),
                 task = self.queue.recv() => match task {
                     None => return Ending::Unreferenced,
-                    Some(BackgroundTask::Close(done)) => return Ending::Closed(done),
+                    Some(BackgroundTask::Close(done, wait)) => return Ending::Closed(done, wait),
                     Some(BackgroundTask::Run(task)) => self.tasks.push(task),
                     #[cfg(feature = "cli")]
                     Some(BackgroundTask::Renew) => self.due = session.clock.now(),
@@ -359,39 +359,35 @@ async fn report_break<S: LockService>(service: &S, session: &SessionState, attac
 }
 
 /// Closes the session. Retries after every error until the close is answered or the session has certainly ended without
-/// it, because nothing else releases its locks. `done` gets the answer, or the first error that a retry usually cannot
-/// fix, because its cause may last until the end of the session.
+/// it, because nothing else releases its locks. `caller` gets the answer, or an error at the end of its wait.
 async fn close<S: LockService>(
     service: &S,
     session: &SessionState,
     end: SessionClose,
-    mut done: Option<oneshot::Sender<Result<(), ServiceError>>>,
+    caller: Option<(oneshot::Sender<Result<(), ServiceError>>, Duration)>,
 ) {
     let clock = &session.clock;
     let bound = match end {
         SessionClose::Done => session.validity().left(clock.now()),
         SessionClose::Lost => session.ttl,
     };
+    let bound = bound.max(Duration::from_millis(1));
     let call = session.call(Command::CloseSession { session: session.id, end });
     let last = Mutex::new(String::new());
     let attempt = || async {
         let answer = service.submit(call.clone()).await;
         answer.map(drop).inspect_err(|error| *last.lock() = format!("; the last error: {error}"))
     };
-    let mut report = |answer| done.take().map(|done| done.send(answer));
-    let attempts = async {
-        let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within());
-        let answer = retry.until_answered(attempt).await;
-        drop(report(answer.clone()));
-        let mut retry = retry.persistent();
-        if let Err(error) = answer
-            && retry.broke_off(error).await.is_ok()
-        {
-            drop(retry.until_answered(attempt).await);
-        }
-    };
-    if tokio::time::timeout(bound.max(Duration::from_millis(1)), attempts).await.is_err() {
-        let late = "closing the session was not answered before its deadline";
-        drop(report(Err(ServiceError::unknown(format!("{late}{}", last.lock())))));
+    let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within()).persistent();
+    let mut attempts = std::pin::pin!(retry.until_answered(attempt));
+    let wait = caller.as_ref().map_or(bound, |(_, wait)| bound.min(*wait));
+    let answered = tokio::time::timeout(wait, &mut attempts).await;
+    let late = answered.is_err();
+    if let Some((done, _)) = caller {
+        let why = || format!("closing the session was not answered in time{}", last.lock());
+        drop(done.send(answered.unwrap_or_else(|_| Err(ServiceError::unknown(why())))));
+    }
+    if late {
+        drop(tokio::time::timeout(bound.saturating_sub(wait), attempts).await);
     }
 }

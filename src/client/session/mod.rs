@@ -241,12 +241,11 @@ impl<S: LockService> Session<S> {
     /// Ends the session: all its holds are released, and all its guards are lost.
     ///
     /// # Errors
-    /// The first error that a retry usually cannot fix, for example a token that is no longer valid: the session's task
-    /// then continues with the close. Any other error means that the cluster did not answer before the session's own
-    /// deadline. At that deadline the session ends in any case.
+    /// The cluster did not answer within the request wait; the error names the last reason. The session's task
+    /// continues with the close until the session's own deadline. At that deadline the session ends in any case.
     pub async fn close(self) -> Result<(), ClientError> {
         let (done, answer) = oneshot::channel();
-        self.reference.queue(BackgroundTask::Close(done));
+        self.reference.queue(BackgroundTask::Close(done, self.settings.request_wait));
         match answer.await {
             Ok(answer) => answer.map_err(ClientError::from),
             Err(_) => Err(self.lost().await),

@@ -20,7 +20,7 @@ pub(crate) enum BackgroundTask {
     /// Run this future until the session ends.
     Run(BoxFuture<'static, ()>),
     /// End the session now and send the answer.
-    Close(oneshot::Sender<Result<(), ServiceError>>),
+    Close(oneshot::Sender<Result<(), ServiceError>>, Duration),
     /// Renew the session now.
     #[cfg(feature = "cli")]
     Renew,

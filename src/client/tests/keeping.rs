@@ -1,5 +1,7 @@
 //! The task that keeps a session alive: how it handles the answers to its attaches and renewals.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction};
@@ -128,30 +130,51 @@ fn is_close(asked: &Asked) -> bool {
     matches!(asked, Asked::Submit(Command::CloseSession { .. }))
 }
 
-/// The caller of a close that is not permitted gets that error at once. The session's task continues with the close
-/// until it is answered, because nothing else releases the session's locks.
+/// The caller of a close that is not permitted gets that error after its request wait. The session's task continues
+/// with the close until it is answered, because nothing else releases the session's locks.
 #[tokio::test(start_paused = true)]
 async fn a_close_that_is_not_permitted_continues_after_its_error() {
     let fake = Fake::new();
-    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    let session = fake.client().request_wait(2 * SECOND).session().ttl(9 * SECOND).open().await.expect("opened");
     let revoked = || ServiceError::Unauthenticated { why: "the token is not known".to_owned() };
-    let mut tries = 0;
+    let permitted = Arc::new(AtomicBool::new(false));
+    let is_permitted = Arc::clone(&permitted);
     fake.rule(move |asked| {
-        if !is_close(asked) {
-            return Reaction::Serve;
+        if is_close(asked) && !is_permitted.load(Ordering::Relaxed) {
+            return Reaction::Fail(revoked());
         }
-        tries += 1;
-        if tries < 4 { Reaction::Fail(revoked()) } else { Reaction::Serve }
+        Reaction::Serve
     });
-    assert_eq!(session.close().await, Err(ClientError::Service(revoked())));
-    assert_eq!(fake.count(is_close), 1);
-    until(|| fake.count(is_close) == 4).await;
-    tokio::time::sleep(SECOND).await;
-    assert_eq!(fake.count(is_close), 4, "no attempt after the answer");
+    let began = tokio::time::Instant::now();
+    let error = session.close().await.expect_err("not permitted");
+    assert!(error.to_string().ends_with(&revoked().to_string()), "{error}");
+    assert_eq!(began.elapsed().as_secs(), 2);
+    let before = fake.count(is_close);
+    permitted.store(true, Ordering::Relaxed);
+    until(|| fake.count(is_close) == before + 1).await;
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(fake.count(is_close), before + 1, "no attempt after the answer");
 }
 
-/// An error that may pass does not end the attempts to close a session. If none is answered before the session's
-/// deadline, the caller gets the last error in words.
+/// A close outlasts an error that passes, also one that a retry usually cannot fix.
+#[tokio::test(start_paused = true)]
+async fn a_close_outlasts_a_passing_refusal() {
+    let fake = Fake::new();
+    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    let mut tries = 0;
+    fake.rule(move |asked| {
+        tries += usize::from(is_close(asked));
+        if is_close(asked) && tries < 4 {
+            return Reaction::Fail(ServiceError::Unauthenticated { why: "the file is being replaced".to_owned() });
+        }
+        Reaction::Serve
+    });
+    assert_eq!(session.close().await, Ok(()));
+    assert_eq!(fake.count(is_close), 4);
+}
+
+/// An error that may pass does not end the attempts to close a session. If none is answered within the
+/// request wait, the caller gets the last error in words.
 #[tokio::test(start_paused = true)]
 async fn a_close_without_an_answer_names_its_last_error() {
     let fake = Fake::new();

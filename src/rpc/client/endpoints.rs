@@ -353,6 +353,13 @@ impl Endpoints {
         self.unprefer(address);
     }
 
+    /// Like [`forget`](Self::forget), but several callers with the same connection move the client on once.
+    pub(super) fn leave(&self, address: &str) {
+        if self.channels.lock().remove(address).is_some() {
+            self.unprefer(address);
+        }
+    }
+
     /// Returns the shared connection to an endpoint, or connects.
     async fn channel(&self, address: &str) -> Result<PinnedChannel, Unfit> {
         if let Some(channel) = self.channels.lock().get(address) {

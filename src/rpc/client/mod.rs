@@ -276,7 +276,7 @@ impl LockService for RemoteService {
                     },
                 };
                 if next.as_ref().is_err_and(leaves_node) {
-                    endpoints.forget(&address);
+                    endpoints.leave(&address);
                 }
                 let last = next.is_err();
                 if !sender.send(next).await || last {
