@@ -8,7 +8,6 @@ mod measured;
 mod origin;
 mod page;
 mod request_header;
-mod scans;
 mod scrape;
 mod signature;
 mod urlencoded;
@@ -36,7 +35,6 @@ use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
 
 pub use self::origin::Hosts;
-use self::scans::Scans;
 pub use self::scrape::Render;
 pub(crate) use self::scrape::{Scrape, Scraper};
 use crate::auth::ClusterRight;
@@ -78,10 +76,9 @@ pub async fn serve<S: LockService>(
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(measured::Measures::new(info.node)));
-    let scans = Arc::new(Scans::new());
-    let calls = api::routes(service.clone(), info.clone(), tasks.clone(), Arc::clone(&scans), stop.clone());
+    let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
     let (connections, signer) = (info.connections, (service.clone(), info.clone()));
-    let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), scans, stop.clone());
+    let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
         .route("/readyz", get(readyz::<S>))
@@ -97,7 +94,7 @@ pub async fn serve<S: LockService>(
         .layer(from_fn_with_state(measures, measured::measured));
     serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;
     // The server does not wait for withdrawals that the service refuses or does not answer.
-    drop(timeout(Duration::from_millis(limits::DRAIN_MS_MAX), tasks.ended()).await);
+    drop(timeout(Duration::from_millis(limits::DRAIN_MS_MAX / 4), tasks.ended()).await);
     Ok(())
 }
 

@@ -10,8 +10,8 @@ use super::problem::{Decided, Failed};
 use super::settle::{Settled, poll};
 use crate::limits;
 use crate::model::{
-    Checked, Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, Query, QueryResult, RenewalTarget, Reply,
-    TakeLease,
+    Checked, Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, Query, QueryResult, Refusal, RenewalTarget,
+    Reply, TakeLease,
 };
 use crate::service::{ErrorCode, Freshness, LockService, Proof, RenewalCall, only_reply};
 use crate::shapes::Holder;
@@ -121,8 +121,11 @@ pub(super) fn answered<S: LockService>(
     request: String,
     handle: Option<String>,
 ) -> Result<Answered<Acquired>, Failed> {
-    // Nothing below waits. A refusal is a final answer, too, and leaves nothing to withdraw.
-    settled.leave();
+    // Nothing below waits. A refusal is a final answer, too, and leaves nothing to withdraw. Only a refusal for want of
+    // room is not remembered, so that an earlier attempt may still be granted.
+    if !matches!(settled.reply.outcome, Outcome::Refused(Refusal::Quota { .. })) {
+        settled.leave();
+    }
     let value = if let Outcome::Queued(Place { place, sequence, held_by, .. }) = &settled.reply.outcome {
         let held_by = held_by.as_deref().map(|holder| Holder::new(holder, settled.reply.stamp));
         let (place, sequence) = (*place, sequence.to_string());

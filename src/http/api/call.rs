@@ -17,7 +17,6 @@ use utoipa::ToSchema;
 use super::problem::{Decided, Failed, add_point, named};
 use crate::client::{Retry, operated, repeated};
 use crate::clock::{Clock, SystemClock};
-use crate::http::scans::Scans;
 use crate::limits;
 use crate::model::{
     Command, Invalid, LockKey, LockName, LogTime, Namespace, Outcome, Page, Part, Query, QueryReply, Reply, SessionId,
@@ -125,8 +124,6 @@ pub(super) struct Api<S> {
     pub(super) claims: Places,
     /// Limits the requests that wait for a lock, together with the streams.
     pub(super) polls: Places,
-    /// Limits the listings of several parts, together with those of the web page.
-    pub(super) scans: Arc<Scans>,
     /// The HTTP addresses of the other nodes, once the node stops.
     pub(super) others: OnceCell<Vec<String>>,
     /// True once the node stops: then waits end.
@@ -146,14 +143,13 @@ impl<S: LockService> Api<S> {
         service: S,
         info: ServerInfo,
         tasks: Tasks,
-        scans: Arc<Scans>,
         stop: watch::Receiver<bool>,
         description: Value,
     ) -> Arc<Self> {
         let (drawn, claims) = (DrawnNumbers::new(info.node), Places::new(limits::UNARY_CLAIMS_MAX));
         let (clock, polls) = (Arc::new(SystemClock::new()), Places::new(polls_max(info.connections)));
         let others = OnceCell::new();
-        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, scans, others, stop, description })
+        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, others, stop, description })
     }
 
     /// Returns the service for the caller that the connection or the headers prove.
@@ -240,8 +236,8 @@ impl<S: LockService> RequestContext<S> {
     }
 
     /// Fills a page from the parts of a listing. `part` reads the part that an answer contains. Also returns the point
-    /// of the log of the first part: a caller that watches from there misses nothing. After the first part it needs a
-    /// turn, and other requests proceed between two parts, because a stale query does not wait.
+    /// of the log of the first part: a caller that watches from there misses nothing. Other requests proceed between
+    /// two parts, because a stale query does not wait.
     pub(super) async fn page<T, C>(
         &self,
         (rows, stale): (Option<u32>, Option<bool>),
@@ -250,7 +246,7 @@ impl<S: LockService> RequestContext<S> {
         mut part: impl FnMut(QueryReply) -> Result<Part<T, C>, Failed> + Send,
     ) -> Result<((u64, LogTime), Page<T>), Failed> {
         let (wanted, mut found) = (page_rows(rows.unwrap_or_default()), Vec::new());
-        let (mut first, mut turn) = (None, None);
+        let mut first = None;
         loop {
             let reply = self.query(query(after, (wanted - found.len()) as u32), stale).await?;
             let point = *first.get_or_insert((reply.index, reply.now));
@@ -261,9 +257,6 @@ impl<S: LockService> RequestContext<S> {
             }
             after = next;
             yield_now().await;
-            if turn.is_none() {
-                turn = Some(self.api.scans.turn().await?);
-            }
         }
     }
 

@@ -52,22 +52,15 @@ use self::sessions::{CloseBody, EndBody, OpenBody, RenewBody, SessionQuery, Sess
 use self::stream::{OfCalls, StreamCall};
 use self::tokens::TokensQuery;
 use self::watch::WatchQuery;
-use super::scans::Scans;
 use super::signature::signed;
 use crate::net::ConnectionInfo;
 use crate::rpc::Tasks;
 use crate::service::{LockService, ServerInfo};
 
 /// Returns the routes of all calls of a node. Waits end once `stop` is true.
-pub(super) fn routes<S: LockService>(
-    service: S,
-    info: ServerInfo,
-    tasks: Tasks,
-    scans: Arc<Scans>,
-    stop: Receiver<bool>,
-) -> Router {
+pub(super) fn routes<S: LockService>(service: S, info: ServerInfo, tasks: Tasks, stop: Receiver<bool>) -> Router {
     let description = all_calls(Description::default()).document();
-    all_calls(Routes(Router::new())).0.with_state(Api::new(service, info, tasks, scans, stop, description))
+    all_calls(Routes(Router::new())).0.with_state(Api::new(service, info, tasks, stop, description))
 }
 
 /// Adds all calls. Their routes and their description come from this list.

@@ -20,6 +20,7 @@ mod overview;
 mod reads;
 mod records;
 mod refused;
+mod scans;
 mod sessions;
 mod shared;
 mod sign_ins;
@@ -30,8 +31,6 @@ mod visit;
 mod walls;
 mod why;
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY};
@@ -41,7 +40,6 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 
 use self::shared::Shared;
-use crate::http::scans::Scans;
 use crate::http::scrape::Render;
 use crate::service::{LockService, ServerInfo};
 
@@ -52,7 +50,6 @@ pub(super) fn routes<S: LockService>(
     info: ServerInfo,
     tls: bool,
     render: Render,
-    scans: Arc<Scans>,
     stop: watch::Receiver<bool>,
 ) -> Router {
     Router::new()
@@ -67,7 +64,7 @@ pub(super) fn routes<S: LockService>(
         .route("/ask", get(acts::ask_form::<S>).post(acts::ask::<S>))
         .route("/break", get(acts::break_form::<S>).post(acts::break_hold::<S>))
         .route("/page/live", get(live::live::<S>))
-        .with_state(Shared::new(service, info, tls, render, scans, stop))
+        .with_state(Shared::new(service, info, tls, render, stop))
         .merge(assets::routes())
         .route_layer(map_response(protected))
 }

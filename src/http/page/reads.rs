@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::http::scans::Scans;
+use super::scans::Scans;
 use crate::limits;
 use crate::model::{
     HistoryPage, HistoryRecord, ListFilter, ListShow, LockName, LockSummary, LogTime, Namespace, Part, Position, Query,

@@ -9,10 +9,10 @@ use tokio::time::Instant as TokioInstant;
 
 use super::failures::Failures;
 use super::measures::Measures;
+use super::scans::Scans;
 use super::sign_ins::SignIns;
 use super::summary::{Summary, summary};
 use crate::clock::{Clock, SystemClock};
-use crate::http::scans::Scans;
 use crate::http::scrape::Render;
 use crate::limits;
 use crate::model::{LogTime, Namespace};
@@ -31,7 +31,7 @@ pub(super) struct Shared<S> {
     pub(super) live: Arc<Semaphore>,
     /// True once the node stops: then notifications end.
     pub(super) stop: watch::Receiver<bool>,
-    pub(super) scans: Arc<Scans>,
+    pub(super) scans: Scans,
     pub(super) measures: Measures,
     status: Mutex<Option<(TokioInstant, Status)>>,
     grants: Mutex<Grants>,
@@ -47,7 +47,6 @@ impl<S: LockService> Shared<S> {
         info: ServerInfo,
         tls: bool,
         render: Render,
-        scans: Arc<Scans>,
         stop: watch::Receiver<bool>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -60,7 +59,7 @@ impl<S: LockService> Shared<S> {
             failures: Failures::default(),
             live: Arc::new(Semaphore::new(limits::LIVE_SCREENS_MAX)),
             stop,
-            scans,
+            scans: Scans::new(),
             status: Mutex::default(),
             grants: Mutex::default(),
             summaries: Mutex::default(),

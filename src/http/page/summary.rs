@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::reads::{all_locks, each_lock, each_session, read, unexpected};
+use super::scans::Scans;
 use super::text::{Client, Link, span};
-use crate::http::scans::Scans;
 use crate::limits;
 use crate::model::{
     About, HolderView, LockKey, LockSummary, LogTime, Namespace, Query, QueryResult, SessionId, SessionView,

@@ -66,8 +66,8 @@ async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Ans
     Ok(Response::new(service.query(query, freshness).await?.to_wire()))
 }
 
-/// Streams events until the subscription ends, the node stops, or `cut_off` returns. The stream keeps its place, if it
-/// has one.
+/// Streams events until the subscription ends, the node stops, or `cut_off` returns. The stream of a session keeps its
+/// place, and returns its unread events first, because it has no position from which to continue.
 fn event_stream(
     events: Events,
     place: Option<TakenPlace>,
@@ -77,7 +77,9 @@ fn event_stream(
     let running = Some((events, place, Box::pin(cut_off), stop));
     Box::pin(stream::unfold(running, |running| async move {
         let (mut events, place, mut cut_off, mut stop) = running?;
-        // Unread events come first: some subscriptions have no position from which to continue.
+        if place.is_none() && *stop.borrow() {
+            return Some((Err(ServiceError::Stopping.into()), None));
+        }
         let next = tokio::select! {
             biased;
             next = events.next() => next,

@@ -9,7 +9,6 @@ use tokio::time::{Instant as TokioInstant, sleep};
 
 use super::super::call::{Api, RequestContext};
 use crate::clock::{Clock, Instant};
-use crate::http::scans::Scans;
 use crate::limits;
 use crate::model::{
     Acquire, Attachment, Checked, Command, FencingToken, Grant, LockName, LogTime, Namespace, Outcome, Part, Place,
@@ -67,7 +66,7 @@ pub(super) fn context_of<S: LockService>(service: S) -> (RequestContext<S>, watc
         deadlocks: watch::channel(Default::default()).1,
     };
     let (stop, stopped) = watch::channel(false);
-    let api = Api::new(service.clone(), info, Tasks::default(), Arc::new(Scans::new()), stopped, Value::Null);
+    let api = Api::new(service.clone(), info, Tasks::default(), stopped, Value::Null);
     let (namespace, certificate) = (Namespace::default(), CertificateState::default());
     (RequestContext { api, service, namespace, session: None, last_event: None, certificate }, stop)
 }
