@@ -249,6 +249,29 @@ def test_a_cancelled_refresh_may_have_shortened_the_lease() -> None:
     assert 0 < lease.valid_for < 5
 
 
+def test_a_refresh_that_was_not_sent_ends_no_lease() -> None:
+    """No node is reached for longer than the new duration: the lease lasts as before, and no call finds it ended."""
+    cluster = Cluster([UNREACHABLE] * 10)
+    lease = cluster.granted_lease()
+    before, steps = lease.valid_for, lease.refresh(SECOND)
+    with pytest.raises(Unavailable):
+        cluster.run(watched(steps, lease))
+    assert before - 20 < lease.valid_for
+
+
+def watched(steps: Steps[None], lease: LeaseState) -> Steps[None]:
+    """Makes the steps. Checks the lease after each attempt that failed."""
+    step = next(steps)
+    while True:
+        try:
+            answer = yield step
+        except (NotSent, Error) as error:
+            step = steps.throw(error)
+            lease.check()
+        else:
+            step = steps.send(answer)
+
+
 def test_a_later_answer_ends_the_doubt_about_a_refresh() -> None:
     """A refresh that was not executed changes nothing, and the answer to a later one overrides one in doubt."""
     for word in (UNREACHABLE, *(word for word in OTHERS if word != "internal")):
@@ -327,8 +350,22 @@ def test_a_node_with_its_own_fault_is_left(word: str) -> None:
     assert cluster.session.ended is None
 
 
-@pytest.mark.parametrize("kind", ["session", "watch"])
-@pytest.mark.parametrize("word", [UNREACHABLE, "no-leader", *OTHERS])
+@pytest.mark.parametrize("word", ["not-permitted", "invalid"])
+def test_a_refused_call_stays_at_its_node(word: str) -> None:
+    """A call that its caller does not repeat moves no other call of the client to another node, which may be dead."""
+    cluster = Cluster([QUEUED])
+    cluster.fail_current(word)
+    asked = cluster.link.endpoints.current
+    with pytest.raises(Error):
+        cluster.run(cluster.lease())
+    assert cluster.link.endpoints.current == asked
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("session", word) for word in (UNREACHABLE, "no-leader", *OTHERS)]
+    + [("watch", word) for word in (UNREACHABLE, "no-leader", "unauthenticated", "internal")],
+)
 def test_a_node_without_a_stream_is_left(kind: str, word: str) -> None:
     """A node refuses the stream of events, or is gone: the next attempt asks the other one, and not the same again."""
     cluster = Cluster([QUEUED])

@@ -114,7 +114,7 @@ def _withdraw(session: Session, number: int, retry: Retry) -> Steps[Answer]:
     """Withdraws a request, which is open until the cluster has decided what became of it."""
     fields = {"request": str(number), **session.proof}
     try:
-        answer = yield from retry.until_answered(lambda: session.link.call("withdraw", fields))
+        answer = yield from retry.until_answered(lambda: session.link.leaving(session.link.call("withdraw", fields)))
     except Error as error:
         if not isinstance(error, UNDECIDED):
             session.finish(number)

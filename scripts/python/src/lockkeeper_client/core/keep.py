@@ -67,7 +67,7 @@ class _Keep:
         session.attempt += 1
         fields = {**session.proof, "attempt": session.attempt}
         try:
-            answer = yield from session.link.call("renew", fields, timeout=_attempt_time(session))
+            answer = yield from session.link.leaving(session.link.call("renew", fields, timeout=_attempt_time(session)))
             session.renewed(answer)
         except SessionEnded as error:
             session.end(error.reason, str(error))

@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 from .clock import SECOND
-from .errors import Error, HeldByOther, LockLost, NotHeld, Quota
+from .errors import Error, HeldByOther, Internal, LockLost, NotHeld, OutcomeUnknown, Quota
 from .link import Answer, Link, milliseconds
 from .metadata import Metadata
 from .poll import Poll
@@ -68,15 +68,21 @@ class LeaseState:
         attempt, retry = self._attempt, self.link.retry()
         length = self.duration if duration is None else duration
         fields = {**self._named, "lease_ms": milliseconds(length), "attempt": attempt}
-        self._in_doubt[attempt] = self.link.clock() + length * MARGIN_LEFT_PERMILLE // 1_000
+
+        def refreshed() -> Steps[Answer]:
+            # An attempt that was certainly not executed changes nothing, so the doubt begins with one that may be.
+            self._in_doubt.setdefault(attempt, self.link.clock() + length * MARGIN_LEFT_PERMILLE // 1_000)
+            try:
+                return (yield from self.link.call("refresh", fields))
+            except Error as error:
+                if not (retry.in_doubt or isinstance(error, (OutcomeUnknown, Internal))):
+                    self._in_doubt.pop(attempt, None)
+                raise
+
         try:
-            answer = yield from retry.until_decided(lambda: self.link.call("refresh", fields))
+            answer = yield from retry.until_decided(refreshed)
         except (NotHeld, HeldByOther) as error:
             raise self._ended() from error
-        except Error:
-            if not retry.in_doubt:
-                self._in_doubt.pop(attempt, None)
-            raise
         self.validity.add(answer.proof, self.link.clock())
         for earlier in list(self._in_doubt):
             # An earlier attempt has no effect after this one.
@@ -115,7 +121,7 @@ class LeaseState:
             return NotHeld(f"{self} has ended") if self._ends[1] <= self.link.clock() else None
 
         retry = Retry(self.link.clock, 86_400 * SECOND, stop, UNDECIDED)
-        yield from retry.until_answered(lambda: self.link.call("release", self._named))
+        yield from retry.until_answered(lambda: self.link.leaving(self.link.call("release", self._named)))
 
     @property
     def _ends(self) -> tuple[int, int]:
@@ -152,7 +158,7 @@ def acquire_lease(
         return answer
 
     def withdraw(retry: Retry) -> Steps[Answer]:
-        return retry.until_answered(lambda: link.call("withdraw", named))
+        return retry.until_answered(lambda: link.leaving(link.call("withdraw", named)))
 
     # The cluster remembers neither a request that has no room nor its refusal, so a late copy may be granted.
     answer = yield from Poll(link, send, wait, never, duration, (*UNDECIDED, Quota)).granted(withdraw)

@@ -85,6 +85,8 @@ class Link:
         """Errors after which a release is repeated. A node that has not read its rules again refuses a new token."""
         if token is not None and token.in_file:
             self.passing = (*UNANSWERED, Unauthenticated)
+        self._leaving: tuple[type[Error], ...] = (*self.passing, Unauthenticated, Internal)
+        """Errors after which another node is asked next: it may have newer rules, or no such fault."""
 
     @property
     def attempt_timeout(self) -> int:
@@ -112,7 +114,7 @@ class Link:
         self._check_cluster(endpoint, head)
         if head.headers.get("content-type") == JSON_PROBLEM:
             error: Error = yield from self._guarded(endpoint, _problem(stop, self.attempt_timeout))
-            if isinstance(error, UNDECIDED):
+            if isinstance(error, self._leaving):
                 self.endpoints.failed(endpoint)
             raise error
         if head.status != 200 or not head.headers.get("content-type", "").startswith("text/event-stream"):
@@ -138,8 +140,16 @@ class Link:
         self._check_cluster(endpoint, head)
         try:
             return self._read(endpoint, sent, head, content)
+        except self._leaving:
+            self.endpoints.failed(endpoint)
+            raise
+
+    def leaving(self, attempt: Steps[Answer]) -> Steps[Answer]:
+        """Makes an attempt that is repeated after every error. Another node is asked next: it may have other rules."""
+        endpoint = self.endpoints.current
+        try:
+            return (yield from attempt)
         except UNDECIDED:
-            # Another node may have other rules, another version, or no such fault.
             self.endpoints.failed(endpoint)
             raise
 

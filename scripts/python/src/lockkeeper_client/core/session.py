@@ -147,7 +147,7 @@ class Session:
         """
         named = {**fields, **self.proof}
         try:
-            answer = yield from retry.until_decided(lambda: self.link.call(path, named))
+            answer = yield from retry.until_decided(lambda: self.link.leaving(self.link.call(path, named)))
         except Error as error:
             if not isinstance(error, retry.repeated):
                 self.finish(number)
