@@ -14,6 +14,7 @@ from nodes import Nodes, await_true
 import lockkeeper_client
 from lockkeeper_client import (
     AlreadyHeld,
+    AsyncClient,
     Client,
     Deadlock,
     Error,
@@ -226,6 +227,39 @@ def test_the_decorator_refuses_functions_that_run_later(nodes: Nodes) -> None:
         for function in (rows, report):
             with pytest.raises(InvalidArgument, match=function.__name__):
                 lk.locked("calls-later")(function)
+
+
+@pytest.mark.parametrize("name", ["report:{dy}", "report:{}", "report:{0}", "{day:{width}}", "report:{", "report:}"])
+def test_the_decorator_refuses_a_name_that_no_call_can_fill(name: str) -> None:
+    """A misspelt argument is found when the function is decorated, and not at its first call."""
+
+    def report(day: int) -> None: ...
+
+    async def later(day: int) -> None: ...
+
+    with Client("http://127.0.0.1:1") as lk:
+        with pytest.raises(InvalidArgument, match=r"^locked: .*report"):
+            lk.locked(name)(report)
+        lk.locked("report:{day:>{day}}:{day.real}")(report)
+    with pytest.raises(InvalidArgument, match=r"^locked: "):
+        AsyncClient("http://127.0.0.1:1").locked(name)(later)
+
+
+def test_the_decorator_refuses_what_it_cannot_call() -> None:
+    """A decorator without parentheses, an object that is no function, and a plain function for asyncio are refused."""
+
+    def report() -> None: ...
+
+    lk: Any = Client("http://127.0.0.1:1")
+    aio: Any = AsyncClient("http://127.0.0.1:1")
+    for client in (lk, aio):
+        with pytest.raises(InvalidArgument, match="a name such as"):
+            client.locked(report)
+        with pytest.raises(InvalidArgument, match="a function with a signature"):
+            client.locked("a")(None)
+    with pytest.raises(InvalidArgument, match="use Client"):
+        aio.locked("a")(report)
+    lk.close()
 
 
 def test_a_block_may_end_in_another_thread(nodes: Nodes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nodes import Nodes, await_true
 
-from lockkeeper_client import AsyncHold, Error, LockLost
+from lockkeeper_client import AsyncHold, Error, InvalidArgument, LockLost
 from lockkeeper_client._tasks import Tasks
 from lockkeeper_client.core import events
 from lockkeeper_client.core.clock import SECOND
@@ -171,19 +171,48 @@ def test_a_body_that_finds_its_loss_itself_is_cancelled() -> None:
     assert not finished and len(lost) == 1
 
 
-def test_a_function_that_fails_stops_nothing() -> None:
-    """An error of a function of the program is logged, and the next function is called."""
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, asyncio.CancelledError, KeyboardInterrupt])
+def test_a_function_that_fails_stops_nothing(kind: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """An error of a function of the program is logged, and the next function is called by the same thread.
+
+    So is `sys.exit()`, which would end the thread that renews the session without a word.
+    """
     session = _session()
     hold = _hold(session, 7)
     lost: list[object] = []
 
     def fails(error: object) -> None:
-        raise RuntimeError("a bug of the program")
+        raise kind("a bug of the program")
 
     hold.on_lost(fails)
     hold.on_lost(lost.append)
-    apply(session, "broken", {"token": "7"})
+    keeper = threading.Thread(target=apply, args=(session, "broken", {"token": "7"}))
+    keeper.start()
+    keeper.join()
     assert len(lost) == 1
+    assert "a function of the program failed" in caplog.messages
+
+
+def test_ctrl_c_during_a_function_of_the_program_ends_it() -> None:
+    """The main thread reports the loss itself, for example in a release: Ctrl-C ends the release, and not the wait."""
+    hold = _hold(_session(), 7)
+
+    def interrupted(error: object) -> None:
+        raise KeyboardInterrupt
+
+    hold.on_lost(interrupted)
+    hold.lose("broken", "a test")
+    with pytest.raises(KeyboardInterrupt):
+        hold.report()
+
+
+@pytest.mark.parametrize("function", [None, "x"])
+def test_a_callback_is_a_function(function: Any) -> None:
+    """What cannot be called is refused at once, and not at the loss."""
+    hold = _hold(_session(), 7)
+    for register in (hold.on_lost, hold.on_asked):
+        with pytest.raises(InvalidArgument, match="a function"):
+            register(function)
 
 
 def test_a_request_to_release_reaches_the_holder(nodes: Nodes) -> None:

@@ -150,7 +150,7 @@ def test_an_exit_without_nodes_is_not_delayed(own_nodes: Nodes) -> None:
     _line(program)
     for node in (1, 2, 3):
         own_nodes.signal(node, signal.SIGSTOP)
-    program.communicate("\n", timeout=20)
+    program.communicate("\n", timeout=10)
     for node in (1, 2, 3):
         own_nodes.signal(node, signal.SIGCONT)
 

@@ -38,6 +38,8 @@ class Cluster:
         self.refusals: dict[str, list[str | None]] = {}
         self.lost: list[str] = []
         self.refused = self.queued = False
+        self.garbled: list[str] = []
+        """Paths whose next grant has no token."""
         self.paths: list[str] = []
         self.background: list[Steps[Any]] = []
         self._now = 0
@@ -84,6 +86,9 @@ class Cluster:
         if path in self.lost:
             self.lost.remove(path)
             raise NotAnswered("a test")
+        if path in self.garbled:
+            self.garbled.remove(path)
+            answer.pop("token")
         kind = "application/problem+json" if "error" in answer else "application/json"
         return Head(409 if "error" in answer else 200, {"content-type": kind}), json.dumps(answer).encode()
 
@@ -171,6 +176,23 @@ def test_a_change_has_the_token_of_an_interrupted_upgrade(cluster: Cluster) -> N
     _interrupt(cluster, asyncio.CancelledError)
     cluster.run(change(cluster.hold, "value", value="v"))
     assert cluster.hold.token == int(EXCLUSIVE)
+
+
+def test_an_upgrade_whose_grant_is_not_understood_is_withdrawn(cluster: Cluster) -> None:
+    """The grant and the answers to two withdrawals have no token: the withdrawal is repeated until one has it.
+
+    The hold is never found lost, and its number stays open, because the cluster must not forget the outcome.
+    """
+    cluster.garbled = ["upgrade", "withdraw", "withdraw"]
+    with pytest.raises(OutcomeUnknown, match="no number token"):
+        cluster.run(upgrade(cluster.hold, 0))
+    cluster.run(look_for_losses(cluster.session))
+    number, answered_below = cluster.session.draw()
+    cluster.session.finish(number)
+    assert answered_below < number and cluster.hold.lost is None
+    cluster.settle()
+    assert not cluster.garbled and not cluster.hold.upgrades
+    assert (cluster.hold.lost, cluster.hold.token) == (None, int(EXCLUSIVE))
 
 
 def test_an_upgrade_that_is_granted_at_the_end_of_its_wait_succeeds(cluster: Cluster) -> None:

@@ -68,7 +68,8 @@ class Tasks(Driver[Connection]):
         try:
             async with asyncio.timeout(min(timeout, CONNECT_TIME_MAX) / SECOND):
                 reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # A name that cannot be encoded is a ValueError.
             raise NotSent(str(error) or "no connection in time") from error
         sock: socket.socket | None = writer.get_extra_info("socket")
         if sock is not None:

@@ -8,7 +8,7 @@ import ssl
 import threading
 from typing import Any, TypeVar
 
-from .core.clock import SECOND
+from .core.clock import SECOND, Clock
 from .core.driver import BaseConnection, Driver
 from .core.endpoints import Endpoint
 from .core.errors import Error
@@ -22,17 +22,19 @@ log = logging.getLogger("lockkeeper_client")
 class Connection(BaseConnection):
     """A connection with a blocking socket."""
 
-    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: int) -> None:
+    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: int, clock: Clock) -> None:
         super().__init__()
+        end = clock() + min(timeout, CONNECT_TIME_MAX)
         try:
-            seconds = min(timeout, CONNECT_TIME_MAX) / SECOND
-            self._socket = socket.create_connection((endpoint.host, endpoint.port), seconds)
+            self._socket = _connected(endpoint, end, clock)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if endpoint.tls:
                 context = tls or ssl.create_default_context()
+                self._socket.settimeout(max(1, end - clock()) / SECOND)
                 self._socket = context.wrap_socket(self._socket, server_hostname=endpoint.host)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # A name that cannot be encoded is a ValueError.
             raise NotSent(str(error)) from error
 
     def send(self, data: bytes, timeout: int) -> None:
@@ -65,6 +67,31 @@ class Connection(BaseConnection):
         os.close(self._socket.detach())
 
 
+def _connected(endpoint: Endpoint, end: int, clock: Clock) -> socket.socket:
+    """Tries the addresses of a host one after another until `end`. A silent one leaves the others their share."""
+    addresses = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    failed = OSError("the host has no address")
+    for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        connecting = socket.socket(family, kind, protocol)
+        try:
+            connecting.settimeout(max(1, (end - clock()) // left) / SECOND)
+            connecting.connect(address)
+        except OSError as error:
+            connecting.close()
+            failed = error
+        except BaseException:
+            connecting.close()
+            raise
+        else:
+            return connecting
+    raise failed
+
+
+def exiting() -> bool:
+    """Whether the interpreter exits. It may start no threads then."""
+    return not threading.main_thread().is_alive()
+
+
 class Wake:
     """Ends the pause of a thread early."""
 
@@ -85,7 +112,7 @@ class Threads(Driver[Connection]):
     """Runs operations in the calling thread, and others in daemon threads."""
 
     def connect(self, endpoint: Endpoint, timeout: int) -> Connection:
-        return self.opened(Connection(endpoint, self._tls, timeout))
+        return self.opened(Connection(endpoint, self._tls, timeout, self._clock))
 
     def run(self, steps: Steps[Result], wake: Wake | None = None, stream: list[Connection] | None = None) -> Result:
         """Performs the steps of an operation, and returns its result: see `Driver.actions`."""
@@ -104,8 +131,11 @@ class Threads(Driver[Connection]):
             except BaseException as failed:
                 error = failed
 
-    def spawn(self, steps: Steps[Any], wake: Wake | None = None, name: str = "lockkeeper") -> None:
-        """Performs the steps of an operation in a daemon thread. Its errors are logged."""
+    def spawn(self, steps: Steps[Any], wake: Wake | None = None, name: str = "lockkeeper") -> bool:
+        """Performs the steps of an operation in a daemon thread. Its errors are logged.
+
+        Returns whether the thread was started. The interpreter may refuse that at its exit, which closes the sessions.
+        """
 
         def work() -> None:
             try:
@@ -118,6 +148,7 @@ class Threads(Driver[Connection]):
         try:
             threading.Thread(target=work, name=name, daemon=True).start()
         except RuntimeError as error:
-            # The interpreter exits, and closes the sessions.
-            log.debug("a background operation was not started: %s", error)
+            log.log(logging.DEBUG if exiting() else logging.ERROR, "a background operation was not started: %s", error)
             steps.close()
+            return False
+        return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import inspect
 import os
 import ssl
 import weakref
@@ -14,9 +15,9 @@ from ._tasks import Tasks
 from ._watch import AsyncWatch
 from .core import base, claim, keep, lease, reads
 from .core.clock import SECOND
-from .core.errors import NotAcquired
+from .core.errors import InvalidArgument, NotAcquired
 from .core.follow import follow
-from .core.locked import name_of
+from .core.locked import check_template, name_of
 from .core.reads import Row, Show
 from .core.retry import Turns
 from .core.session import Session as SessionState
@@ -65,8 +66,12 @@ class _AsyncSessions(base.BaseSessions[AsyncLock]):
         With `skip` a call returns None if the lock is not granted in time; otherwise it raises NotAcquired.
         """
 
+        check_template(name)
+
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | None]]:
             name_for = name_of(name, function)
+            if not inspect.iscoroutinefunction(function):
+                raise InvalidArgument(f"locked: {function!r} is no coroutine function: use Client")
 
             @functools.wraps(function)
             async def call(*args: P.args, **kwargs: P.kwargs) -> R | None:

@@ -11,12 +11,12 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from . import _process
 from ._locks import Hold, Lease, Lock
-from ._threads import Threads, Wake
+from ._threads import Threads, Wake, exiting
 from ._watch import Watch
 from .core import base, claim, keep, lease, reads
-from .core.errors import InvalidArgument, NotAcquired
+from .core.errors import InvalidArgument, NotAcquired, Unavailable
 from .core.follow import follow
-from .core.locked import name_of
+from .core.locked import check_template, name_of
 from .core.reads import Row, Show
 from .core.retry import Turns
 from .core.session import Session as SessionState
@@ -65,10 +65,12 @@ class _Sessions(base.BaseSessions[Lock]):
         With `skip` a call returns None if the lock is not granted in time; otherwise it raises NotAcquired.
         """
 
+        check_template(name)
+
         def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
-            if inspect.iscoroutinefunction(function):
-                raise InvalidArgument(f"locked: {function.__name__} is a coroutine function: use AsyncClient")
             name_for = name_of(name, function)
+            if inspect.iscoroutinefunction(function):
+                raise InvalidArgument(f"locked: {function!r} is a coroutine function: use AsyncClient")
 
             @functools.wraps(function)
             def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -101,7 +103,9 @@ class Session(_Sessions):
         """What the client knows of the session."""
         self._wakes = [Wake(), Wake()]
         _process.opened(state, settings.tls)
-        threads.spawn(keep.keep(state), self._wakes[0], "lockkeeper-keep")
+        if not (threads.spawn(keep.keep(state), self._wakes[0], "lockkeeper-keep") or exiting()):
+            self.close()
+            raise Unavailable("no thread can be started, so nothing would renew the session")
         threads.spawn(follow(state), self._wakes[1], "lockkeeper-follow")
 
     @property

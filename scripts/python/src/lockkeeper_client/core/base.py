@@ -153,9 +153,11 @@ def call(link: Link, path: str, fields: Mapping[str, Any]) -> Steps[dict[str, An
     """Makes any call of the HTTP interface. Only a read is repeated after an attempt whose outcome is not known."""
     texts = {name: str(value) if name in ("token", "session", "to") else value for name, value in fields.items()}
     if path in READS or path.startswith("/"):
-        answer = yield from link.retry().until_answered(lambda: link.get(path, texts))
+        answer = yield from link.retry().until_answered(lambda timeout: link.get(path, texts, timeout))
         return answer.body
-    answer = yield from link.retry().until_answered(lambda: link.call(path, texts), repeat_unknown=False)
+    answer = yield from link.retry().until_answered(
+        lambda timeout: link.call(path, texts, timeout), repeat_unknown=False
+    )
     return answer.body
 
 
@@ -171,7 +173,7 @@ def leader(link: Link, lock: str) -> Steps[Leader | None]:
 def check(link: Link, lock: str, token: int) -> Steps[bool]:
     """Returns whether a fencing token is current."""
     answer: Answer = yield from link.retry().until_answered(
-        lambda: link.call("check", {"lock": lock, "token": str(token)})
+        lambda timeout: link.call("check", {"lock": lock, "token": str(token)}, timeout)
     )
     return answer.body.get("valid") is True
 

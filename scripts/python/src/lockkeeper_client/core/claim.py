@@ -1,15 +1,16 @@
 """Acquires locks in a session, and changes its holds."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .errors import Error, InvalidArgument, OutcomeUnknown
+from .errors import Error, Internal, InvalidArgument, OutcomeUnknown
 from .events import replay
 from .holds import HoldState
 from .link import Answer
 from .metadata import Metadata
-from .poll import Poll, Withdraw, is_grant
+from .poll import Poll, Withdraw, is_grant, understood
 from .retry import UNDECIDED, Retry
 from .session import Session
 from .steps import Steps
@@ -50,16 +51,16 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
     def withdraw(retry: Retry) -> Steps[Answer]:
         return _withdraw(session, number, retry)
 
-    answer = yield from _claim(session, "acquire", fields, number, request.wait, withdraw)
-    try:
-        rows: list[dict[str, Any]] = answer.body.get("locks") or [
-            {"lock": request.names[0], "token": answer.body.get("token")}
-        ]
-        tokens = {str(row["lock"]): int(row["token"]) for row in rows}
-    except (KeyError, TypeError, ValueError) as error:
-        session.link.spawn(withdraw(session.patient()))
-        raise OutcomeUnknown("an answer has no token") from error
-    hold = HoldState(session, tokens, Validity(answer.proof) if answer.ends else None, answer.index)
+    def read(answer: Answer) -> HoldState:
+        one = {"lock": request.names[0], "token": answer.body.get("token")}
+        rows: list[dict[str, Any]] = answer.body.get("locks") or [one]
+        try:
+            tokens = {str(row["lock"]): int(row["token"]) for row in rows}
+        except (KeyError, TypeError, ValueError) as error:
+            raise Internal("an answer has no token") from error
+        return HoldState(session, tokens, Validity(answer.proof) if answer.ends else None, answer.index)
+
+    hold = read((yield from _claim(session, "acquire", fields, number, request.wait, read, withdraw)))
     session.add(hold)
     replay(session, hold)
     if (end := session.ended) is not None:
@@ -85,7 +86,7 @@ def upgrade(hold: HoldState, wait: int | None) -> Steps[None]:
         return _withdraw_upgrade(hold, number, retry)
 
     try:
-        answer = yield from _claim(session, "upgrade", fields, number, wait, withdraw)
+        answer = yield from _claim(session, "upgrade", fields, number, wait, _token, withdraw)
     except Error as error:
         if not isinstance(error, OutcomeUnknown):
             hold.upgrades.pop(number, None)
@@ -113,8 +114,12 @@ def settle(hold: HoldState, retry: Retry | None = None) -> Steps[None]:
 def _withdraw(session: Session, number: int, retry: Retry) -> Steps[Answer]:
     """Withdraws a request, which is open until the cluster has decided what became of it."""
     fields = {"request": str(number), **session.proof}
+
+    def attempt(timeout: int) -> Steps[Answer]:
+        return session.link.leaving(understood(session.link.call("withdraw", fields, timeout), _token), retry.repeated)
+
     try:
-        answer = yield from retry.until_answered(lambda: session.link.leaving(session.link.call("withdraw", fields)))
+        answer = yield from retry.until_answered(attempt)
     except Error as error:
         if not isinstance(error, UNDECIDED):
             session.finish(number)
@@ -137,12 +142,14 @@ def _withdraw_upgrade(hold: HoldState, number: int, retry: Retry) -> Steps[Answe
 
 def _decided(hold: HoldState, number: int, answer: Answer) -> None:
     """Applies the first final answer to an upgrade or to its withdrawal."""
-    try:
-        if number in hold.upgrades and is_grant(answer):
-            hold.tokens = {next(iter(hold.tokens)): answer.number("token")}
-            replay(hold.session, hold)
-    finally:
-        hold.upgrades.pop(number, None)
+    if number in hold.upgrades and is_grant(answer):
+        hold.tokens = {next(iter(hold.tokens)): _token(answer)}
+        replay(hold.session, hold)
+    hold.upgrades.pop(number, None)
+
+
+def _token(answer: Answer) -> int:
+    return answer.number("token")
 
 
 def _claim(
@@ -151,16 +158,17 @@ def _claim(
     fields: dict[str, Any],
     number: int,
     wait: int | None,
+    read: Callable[[Answer], object],
     withdraw: Withdraw,
 ) -> Steps[Answer]:
-    """Makes a request that may wait. One that ends without a grant is withdrawn."""
+    """Makes a request that may wait. One that ends without a grant that `read` understands is withdrawn."""
     named = {**fields, **session.proof, "request": str(number)}
 
     def stop() -> BaseException | None:
         return session.ended
 
     def send(waits: dict[str, int], timeout: int) -> Steps[Answer]:
-        return session.link.call(path, {**named, **waits}, timeout=timeout, stop=stop)
+        return understood(session.link.call(path, {**named, **waits}, timeout, stop), read)
 
     try:
         answer = yield from Poll(session.link, send, wait, stop).granted(withdraw)

@@ -135,12 +135,13 @@ class Driver(ABC, Generic[C]):
         return None
 
     def _exchange(self, step: Exchange) -> Actions[tuple[Head, bytes]]:
+        end = self._clock() + step.timeout
         idle = self._take(step.endpoint)
         connection: C = idle if idle is not None else (yield partial(self.connect, step.endpoint, step.timeout))
         kept = False
         try:
-            parser = yield from self._send(connection, step)
-            yield from self._read_until(lambda: parser.finished, connection, step)
+            parser = yield from self._send(connection, step, end)
+            yield from self._read_until(lambda: parser.finished, connection, step, end)
             assert parser.head is not None
             kept = parser.reusable and self._keep(step.endpoint, connection)
             return parser.head, parser.take()
@@ -149,11 +150,12 @@ class Driver(ABC, Generic[C]):
                 connection.close()
 
     def _listen(self, step: Listen, stream: list[C]) -> Actions[Head]:
+        end = self._clock() + step.timeout
         disconnect(stream)
         connection: C = yield partial(self.connect, step.endpoint, step.timeout)
         stream.append(connection)
-        parser = yield from self._send(connection, step)
-        yield from self._read_until(lambda: parser.head is not None, connection, step)
+        parser = yield from self._send(connection, step, end)
+        yield from self._read_until(lambda: parser.head is not None, connection, step, end)
         assert parser.head is not None
         return parser.head
 
@@ -164,17 +166,18 @@ class Driver(ABC, Generic[C]):
             parts[0] = parts[0] or parser.take()
             return bool(parts[0]) or parser.finished
 
-        yield from self._read_until(done, connection, step)
+        yield from self._read_until(done, connection, step, self._clock() + step.timeout)
         return parts[0]
 
-    def _send(self, connection: C, step: Exchange | Listen) -> Actions[AnswerParser]:
+    def _send(self, connection: C, step: Exchange | Listen, end: int) -> Actions[AnswerParser]:
         connection.parser = AnswerParser()
-        yield partial(connection.send, step.request, step.timeout)
+        yield partial(connection.send, step.request, max(1, end - self._clock()))
         return connection.parser
 
-    def _read_until(self, done: Callable[[], bool], connection: C, step: Exchange | Listen | Next) -> Actions[None]:
+    def _read_until(
+        self, done: Callable[[], bool], connection: C, step: Exchange | Listen | Next, end: int
+    ) -> Actions[None]:
         """Feeds the parser until `done`. Reads the clock, and asks `stop`, at least once a second."""
-        end = self._clock() + step.timeout
         while not done():
             if (error := step.stop()) is not None:
                 raise error

@@ -28,17 +28,21 @@ class Endpoint:
 
 
 def endpoint(url: str) -> Endpoint:
-    """Reads an address such as `http://127.0.0.1:7621`; the scheme may be left out."""
+    """Reads an address such as `http://127.0.0.1:7621`; the scheme may be left out.
+
+    The host is written as DNS and the header `Host` know it: in ASCII, with no empty or too long label.
+    """
     text = url.strip()
-    parts = urlsplit(text if "//" in text else f"http://{text}")
+    refused = InvalidArgument(f"endpoints: http://HOST:PORT or https://HOST:PORT, got {url!r}")
     try:
-        port = parts.port
-    except ValueError:
-        port = None
+        parts = urlsplit(text if "//" in text else f"http://{text}")
+        port, host = parts.port, (parts.hostname or "").encode("idna").decode()
+    except ValueError as error:
+        raise refused from error
     plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
-    if parts.scheme not in ("http", "https") or not parts.hostname or port is None or not plain:
-        raise InvalidArgument(f"endpoints: http://HOST:PORT or https://HOST:PORT, got {url!r}")
-    return Endpoint(parts.hostname, port, parts.scheme == "https")
+    if parts.scheme not in ("http", "https") or not (host and host.isprintable()) or port is None or not plain:
+        raise refused
+    return Endpoint(host, port, parts.scheme == "https")
 
 
 class Endpoints:

@@ -24,7 +24,8 @@ def follow(session: Session) -> Steps[None]:
     while session.ended is None:
         endpoint = link.endpoints.current
         try:
-            yield from link.follow(f"sessions/{session.id}/events", {}, lambda: session.ended)
+            path = f"sessions/{session.id}/events"
+            yield from link.follow(path, {}, link.attempt_timeout, lambda: session.ended)
             session.followed = True
             # Events before the stream began may be missing.
             yield from look_for_losses(session)

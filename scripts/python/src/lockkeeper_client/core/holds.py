@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,15 +120,20 @@ class HoldState:
 
 
 def _plain(field: str, function: F) -> F:
-    """Refuses a coroutine function: nothing would await its calls."""
+    """Refuses what cannot be called, and a coroutine function: nothing would await its calls."""
+    if not callable(function):
+        raise InvalidArgument(f"{field}: a function, got {function!r}")
     if inspect.iscoroutinefunction(function):
         raise InvalidArgument(f"{field}: a function that may create a task, got a coroutine function")
     return function
 
 
 def _run(function: Callable[[], object]) -> None:
-    """Calls a function of the program. Its error must not stop the renewal."""
+    """Calls a function of the program. Neither its error nor its `sys.exit()` must stop the renewal."""
     try:
         function()
-    except Exception:
+    except BaseException as error:
+        # Ctrl-C arrives in the main thread only, and is not an error of the function.
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
         log.exception("a function of the program failed")

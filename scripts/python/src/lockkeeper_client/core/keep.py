@@ -3,12 +3,12 @@
 import logging
 
 from .clock import LONGEST_SLEEP, SECOND
-from .errors import Error, SessionEnded, Unavailable
+from .errors import Error, SessionEnded
 from .events import explain
 from .holds import HoldState
-from .retry import Backoff
+from .retry import UNDECIDED, Backoff
 from .session import Session
-from .steps import Pause, Step, Steps
+from .steps import Pause, Step, Steps, never
 
 log = logging.getLogger("lockkeeper_client")
 
@@ -24,22 +24,17 @@ def keep(session: Session) -> Steps[None]:
             break
         yield from task.step()
     if session.expired:
-        yield from close(session, session.ttl, lost=True)
+        yield from close(session, min(session.ttl, session.link.request_timeout), lost=True)
 
 
 def close(session: Session, patience: int, *, lost: bool = False) -> Steps[None]:
     """Closes the session in the cluster: all that it holds is released. Gives up after `patience` ns."""
     link = session.link
-    fields = {"handle": session.handle, "lost": lost}
-    end = link.clock() + patience
-
-    def stop() -> BaseException | None:
-        return None if link.clock() < end else Unavailable("the close was not answered in time")
-
-    retry = link.retry(stop, link.passing)
-    path = f"sessions/{session.id}/close"
+    path, fields = f"sessions/{session.id}/close", {"handle": session.handle, "lost": lost}
     try:
-        yield from retry.until_answered(lambda: link.call(path, fields, timeout=max(1, end - link.clock())))
+        yield from link.retry(never, UNDECIDED, patience).until_answered(
+            lambda timeout: link.leaving(link.call(path, fields, timeout), UNDECIDED)
+        )
     except SessionEnded:
         pass
     except Error as error:
@@ -67,7 +62,8 @@ class _Keep:
         session.attempt += 1
         fields = {**session.proof, "attempt": session.attempt}
         try:
-            answer = yield from session.link.leaving(session.link.call("renew", fields, timeout=_attempt_time(session)))
+            attempt = session.link.call("renew", fields, _attempt_time(session))
+            answer = yield from session.link.leaving(attempt, UNDECIDED)
             session.renewed(answer)
         except SessionEnded as error:
             session.end(error.reason, str(error))
@@ -97,7 +93,7 @@ def look_for_losses(session: Session) -> Steps[None]:
                 return
             try:
                 answer = yield from session.link.call(
-                    "check", {"lock": name, "token": str(token)}, timeout=_attempt_time(session)
+                    "check", {"lock": name, "token": str(token)}, _attempt_time(session)
                 )
             except Error:
                 return
@@ -112,7 +108,7 @@ def _read_reason(hold: HoldState, name: str) -> Steps[None]:
     session = hold.session
     since = {"lock": name, "from": f"{hold.granted_at}.0"}
     try:
-        answer = yield from session.link.get("history", since, timeout=_attempt_time(session))
+        answer = yield from session.link.get("history", since, _attempt_time(session))
     except Error:
         return
     explain(session, hold, answer.body.get("records") or [])

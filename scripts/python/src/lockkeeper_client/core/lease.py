@@ -1,5 +1,6 @@
 """Locks that live without a session, until their duration is over."""
 
+import logging
 import secrets
 import uuid
 from typing import Any
@@ -8,10 +9,12 @@ from .clock import SECOND
 from .errors import Error, HeldByOther, Internal, LockLost, NotHeld, OutcomeUnknown, Quota
 from .link import Answer, Link, milliseconds
 from .metadata import Metadata
-from .poll import Poll
+from .poll import Poll, understood
 from .retry import UNDECIDED, Retry
 from .steps import Steps, never
 from .validity import MARGIN_LEFT_PERMILLE, Validity
+
+log = logging.getLogger("lockkeeper_client")
 
 
 class LeaseState:
@@ -39,7 +42,7 @@ class LeaseState:
         if self._reason is None and not self.released:
             now = self.link.clock()
             if self.validity.is_passed(now) or self._ends[0] <= now:
-                self._reason = "expired"
+                self._lose("expired")
         if self._reason is None:
             return None
         problem = {"error": "lost", "reason": self._reason, "token": self.token}
@@ -69,11 +72,11 @@ class LeaseState:
         length = self.duration if duration is None else duration
         fields = {**self._named, "lease_ms": milliseconds(length), "attempt": attempt}
 
-        def refreshed() -> Steps[Answer]:
+        def refreshed(timeout: int) -> Steps[Answer]:
             # An attempt that was certainly not executed changes nothing, so the doubt begins with one that may be.
             self._in_doubt.setdefault(attempt, self.link.clock() + length * MARGIN_LEFT_PERMILLE // 1_000)
             try:
-                return (yield from self.link.call("refresh", fields))
+                return (yield from self.link.call("refresh", fields, timeout))
             except Error as error:
                 if not (retry.in_doubt or isinstance(error, (OutcomeUnknown, Internal))):
                     self._in_doubt.pop(attempt, None)
@@ -102,7 +105,7 @@ class LeaseState:
         self.released = True
         retry = self.link.retry(repeated=self.link.passing)
         try:
-            yield from retry.until_decided(lambda: self.link.call("release", self._named))
+            yield from retry.until_decided(lambda timeout: self.link.call("release", self._named, timeout))
         except (NotHeld, HeldByOther) as error:
             # The first copy of a repeated release has released it.
             if not retry.in_doubt:
@@ -120,8 +123,10 @@ class LeaseState:
         def stop() -> BaseException | None:
             return NotHeld(f"{self} has ended") if self._ends[1] <= self.link.clock() else None
 
-        retry = Retry(self.link.clock, 86_400 * SECOND, stop, UNDECIDED)
-        yield from retry.until_answered(lambda: self.link.leaving(self.link.call("release", self._named)))
+        def attempt(timeout: int) -> Steps[Answer]:
+            return self.link.leaving(self.link.call("release", self._named, timeout), UNDECIDED)
+
+        yield from self.link.retry(stop, UNDECIDED, 86_400 * SECOND).until_answered(attempt)
 
     @property
     def _ends(self) -> tuple[int, int]:
@@ -133,8 +138,15 @@ class LeaseState:
     def _named(self) -> dict[str, Any]:
         return {"lock": self.lock, "handle": self.handle}
 
+    def _lose(self, reason: str) -> None:
+        """Records that it may have ended. Only the first reason counts."""
+        if self._reason is None:
+            self._reason = reason
+            log.error("%s has ended: %s", self, reason)
+
     def _ended(self) -> LockLost:
-        self.released, self._reason = False, "ended"
+        self.released = False
+        self._lose("ended")
         lost = self.lost
         assert lost is not None
         return lost
@@ -146,22 +158,26 @@ def acquire_lease(
     """Acquires a lease. Every copy of the request has the same id and handle, so that it is executed once."""
     handle = secrets.token_hex(16)
     named = {"lock": lock, "request": str(uuid.uuid4()), "handle": handle}
-    status = yield from link.retry().until_answered(lambda: link.get("/v1/status"))
+    status = yield from link.retry().until_answered(lambda timeout: link.get("/v1/status", {}, timeout))
     asked = {**fields, **metadata.fields(), **named, "lease_ms": milliseconds(duration)}
     # Copies that are 10 minutes older than this log time are refused.
     asked["since_ms"] = status.number("log_time_ms")
 
+    def read(answer: Answer) -> LeaseState:
+        return LeaseState(link, lock, handle, duration, answer)
+
     def send(waits: dict[str, int], timeout: int) -> Steps[Answer]:
-        answer = yield from link.call("acquire", {**asked, **waits}, timeout=timeout)
+        answer = yield from understood(link.call("acquire", {**asked, **waits}, timeout), read)
         # The cluster knows the request now, so the age of its next copies counts from here.
         asked["since_ms"] = max(asked["since_ms"], answer.log_time_ms or 0)
         return answer
 
     def withdraw(retry: Retry) -> Steps[Answer]:
-        return retry.until_answered(lambda: link.leaving(link.call("withdraw", named)))
+        return retry.until_answered(
+            lambda timeout: link.leaving(understood(link.call("withdraw", named, timeout), read), retry.repeated)
+        )
 
     # The cluster remembers neither a request that has no room nor its refusal, so a late copy may be granted.
-    answer = yield from Poll(link, send, wait, never, duration, (*UNDECIDED, Quota)).granted(withdraw)
-    lease = LeaseState(link, lock, handle, duration, answer)
+    lease = read((yield from Poll(link, send, wait, never, duration, (*UNDECIDED, Quota)).granted(withdraw)))
     lease.check()
     return lease

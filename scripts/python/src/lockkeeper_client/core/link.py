@@ -10,7 +10,7 @@ from .clock import MILLISECOND, SECOND, Clock
 from .endpoints import Endpoint, Endpoints
 from .errors import Error, Internal, InvalidArgument, OutcomeUnknown, Unauthenticated, Unavailable, error_of
 from .http import Head, request
-from .retry import UNANSWERED, UNDECIDED, Retry
+from .retry import UNANSWERED, Retry
 from .steps import Exchange, Listen, Next, NotAnswered, NotSent, Steps, Stop, exchange, listen, never, next_part
 from .token import Token
 from .validity import Proof
@@ -93,27 +93,30 @@ class Link:
         """Time after which a silent node is left, in ns, so that another one can answer in time."""
         return self.request_timeout // 2
 
-    def retry(self, stop: Stop = never, repeated: tuple[type[Error], ...] = UNANSWERED) -> Retry:
-        """Returns a retry with the patience of this client."""
-        return Retry(self.clock, self.request_timeout, stop, repeated)
+    def retry(
+        self, stop: Stop = never, repeated: tuple[type[Error], ...] = UNANSWERED, patience: int | None = None
+    ) -> Retry:
+        """Returns a retry, by default with the patience of this client."""
+        patient = self.request_timeout if patience is None else patience
+        return Retry(self.clock, patient, self.attempt_timeout, stop, repeated)
 
-    def call(self, path: str, fields: Fields, *, timeout: int | None = None, stop: Stop = never) -> Steps[Answer]:
-        """Makes one attempt of a call in the namespace. Raises the error of its answer."""
+    def call(self, path: str, fields: Fields, timeout: int, stop: Stop = never) -> Steps[Answer]:
+        """Makes one attempt of a call in the namespace, within `timeout` ns. Raises the error of its answer."""
         body = json.dumps(fields).encode()
         return self._attempt("POST", f"/v1/ns/{self.namespace}/{path}", body, timeout, stop)
 
-    def get(self, path: str, fields: Fields | None = None, *, timeout: int | None = None) -> Steps[Answer]:
+    def get(self, path: str, fields: Fields, timeout: int) -> Steps[Answer]:
         """Makes one attempt of a read. A path that begins with a slash is not in the namespace."""
-        return self._attempt("GET", self._target(path, fields or {}), None, timeout, never)
+        return self._attempt("GET", self._target(path, fields), None, timeout, never)
 
-    def follow(self, path: str, fields: Fields, stop: Stop) -> Steps[Endpoint]:
-        """Begins to read a stream of events. Raises the error of its answer."""
+    def follow(self, path: str, fields: Fields, timeout: int, stop: Stop) -> Steps[Endpoint]:
+        """Begins to read a stream of events within `timeout` ns. Raises the error of its answer."""
         endpoint = self.endpoints.current
         data = self._request(endpoint, "GET", self._target(path, fields), None, "text/event-stream")
-        head = yield from self._guarded(endpoint, listen(Listen(endpoint, data, self.attempt_timeout, stop)))
+        head = yield from self._guarded(endpoint, listen(Listen(endpoint, data, timeout, stop)))
         self._check_cluster(endpoint, head)
         if head.headers.get("content-type") == JSON_PROBLEM:
-            error: Error = yield from self._guarded(endpoint, _problem(stop, self.attempt_timeout))
+            error: Error = yield from self._guarded(endpoint, _problem(stop, timeout))
             if isinstance(error, self._leaving):
                 self.endpoints.failed(endpoint)
             raise error
@@ -132,11 +135,10 @@ class Link:
             headers.append(("authorization", f"Bearer {self._token.show()}"))
         return request(method, target, endpoint.authority, headers, body)
 
-    def _attempt(self, method: str, target: str, body: bytes | None, timeout: int | None, stop: Stop) -> Steps[Answer]:
+    def _attempt(self, method: str, target: str, body: bytes | None, timeout: int, stop: Stop) -> Steps[Answer]:
         endpoint, sent = self.endpoints.current, self.clock()
         data = self._request(endpoint, method, target, body, "application/json")
-        step = Exchange(endpoint, data, self.attempt_timeout if timeout is None else timeout, stop)
-        head, content = yield from self._guarded(endpoint, exchange(step))
+        head, content = yield from self._guarded(endpoint, exchange(Exchange(endpoint, data, timeout, stop)))
         self._check_cluster(endpoint, head)
         try:
             return self._read(endpoint, sent, head, content)
@@ -144,12 +146,12 @@ class Link:
             self.endpoints.failed(endpoint)
             raise
 
-    def leaving(self, attempt: Steps[Answer]) -> Steps[Answer]:
-        """Makes an attempt that is repeated after every error. Another node is asked next: it may have other rules."""
+    def leaving(self, attempt: Steps[Answer], repeated: tuple[type[Error], ...]) -> Steps[Answer]:
+        """Makes an attempt that its caller repeats after these errors, at another node: it may have other rules."""
         endpoint = self.endpoints.current
         try:
             return (yield from attempt)
-        except UNDECIDED:
+        except repeated:
             self.endpoints.failed(endpoint)
             raise
 

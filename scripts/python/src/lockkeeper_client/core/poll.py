@@ -79,7 +79,7 @@ class Poll:
         Only a final answer ends it, or the time after which neither a place nor a hold can be left.
         """
         patience = min(WAIT_MAX, self._left + self._lasts + LATE_MAX)
-        self._link.spawn(withdraw(Retry(self._link.clock, patience, self._stop, self._undecided)))
+        self._link.spawn(withdraw(self._link.retry(self._stop, self._undecided, patience)))
 
     @property
     def _left(self) -> int:
@@ -102,16 +102,24 @@ class Poll:
             if self._left == 0:
                 return None
 
-    def _attempt(self) -> Steps[Answer]:
+    def _attempt(self, timeout: int) -> Steps[Answer]:
         left = self._left
         if left < MILLISECOND:
-            return self._send({}, self._link.attempt_timeout)
+            return self._send({}, timeout)
         poll = min(left, POLL_MAX)
         slack = LAST_POLL_SLACK if left <= POLL_MAX else 0
         waits = {"wait_ms": milliseconds(left), "poll_ms": milliseconds(poll)}
-        return self._send(waits, poll + slack + self._link.attempt_timeout)
+        return self._send(waits, poll + slack + timeout)
 
 
 def is_grant(answer: Answer) -> bool:
     """Whether the request of this answer is granted."""
     return answer.body.get("state") == "granted"
+
+
+def understood(attempt: Steps[Answer], read: Callable[[Answer], object]) -> Steps[Answer]:
+    """Makes an attempt. Raises Internal, so that the request is in doubt, if `read` does not understand its grant."""
+    answer = yield from attempt
+    if is_grant(answer):
+        read(answer)
+    return answer

@@ -24,7 +24,9 @@ class Pages:
         """Returns the rows of the next page, which may be none; None at the end."""
         if (fields := self._fields) is None:
             return None
-        answer = yield from self._link.retry().until_answered(lambda: self._link.get(self._path, fields))
+        answer = yield from self._link.retry().until_answered(
+            lambda timeout: self._link.get(self._path, fields, timeout)
+        )
         rows: object = answer.body.get(self._rows)
         if not isinstance(rows, list):
             raise Internal(f"an answer has no list {self._rows}")

@@ -95,8 +95,9 @@ def _lost(hold: HoldState, reason: str, error: Error) -> LockLost:
 def leave(hold: HoldState | LeaseState, error: BaseException | None) -> Steps[None]:
     """Ends a `with` block.
 
-    A lost hold raises LockLost if the body raised nothing; otherwise the error of the body gets a note. A release that
-    is not answered raises nothing, because the work is done: it continues in the background.
+    A lost hold raises LockLost if the body raised nothing, and a refused release raises its refusal; otherwise the
+    error of the body gets a note. A release that is not answered raises nothing, because the work is done: it continues
+    in the background.
     """
     link = hold.session.link if isinstance(hold, HoldState) else hold.link
     try:
@@ -108,3 +109,7 @@ def leave(hold: HoldState | LeaseState, error: BaseException | None) -> Steps[No
             error.add_note(str(lost))
     except link.passing as silent:
         log.warning("the release of %s continues in the background: %s", hold, silent)
+    except Error as refused:
+        if error is None:
+            raise
+        error.add_note(str(refused))

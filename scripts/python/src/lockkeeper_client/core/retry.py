@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from .clock import MILLISECOND, SECOND, Clock
 from .errors import Error, Internal, InvalidArgument, NotPermitted, OutcomeUnknown, Unauthenticated, Unavailable
-from .steps import Pause, Result, Step, Steps, Stop, never
+from .steps import NotSent, Pause, Result, Step, Steps, Stop, never
 
 PAUSE_MIN = 10 * MILLISECOND
 PAUSE_MAX = SECOND
@@ -51,22 +51,29 @@ class Retry:
 
     An outage begins with the first of several successive failures. An attempt that waits for a lock may take
     `waiting` ns before its silence is a failure. The errors in `repeated` are failures, and all others are answers.
+    Each attempt gets the time within which its node must answer: `attempt_timeout`, or what is left of the patience.
     """
 
     def __init__(
-        self, clock: Clock, patience: int, stop: Stop = never, repeated: tuple[type[Error], ...] = UNANSWERED
+        self,
+        clock: Clock,
+        patience: int,
+        attempt_timeout: int,
+        stop: Stop = never,
+        repeated: tuple[type[Error], ...] = UNANSWERED,
     ) -> None:
         self.in_doubt = False
         """Whether an attempt without a final answer may have been executed."""
         self.repeated = repeated
         self._clock = clock
         self._patience = patience
+        self._attempt_timeout = attempt_timeout
         self._stop = stop
         self._backoff = Backoff(clock)
         self._failing_since: int | None = None
 
     def until_answered(
-        self, attempt: Callable[[], Steps[Result]], waiting: int = 0, *, repeat_unknown: bool = True
+        self, attempt: Callable[[int], Steps[Result]], waiting: int = 0, *, repeat_unknown: bool = True
     ) -> Steps[Result]:
         """Repeats the attempt until it is answered. Raises its error if a retry cannot help or the patience is over.
 
@@ -75,18 +82,20 @@ class Retry:
         while True:
             began = self._clock()
             try:
-                answer = yield from attempt()
+                answer = yield from attempt(max(1, min(self._attempt_timeout, self._left(began))))
             except Error as error:
                 # A node may have executed a request before it failed with an internal error.
                 self.in_doubt |= isinstance(error, (OutcomeUnknown, Internal))
                 if not isinstance(error, self.repeated) or (self.in_doubt and not repeat_unknown):
                     raise
-                yield from self._pause(error, began + waiting)
+                # An attempt that was not sent did not wait.
+                due = began if isinstance(error.__cause__, NotSent) else began + waiting
+                yield from self._pause(error, due)
             else:
                 self._failing_since = None
                 return answer
 
-    def until_decided(self, attempt: Callable[[], Steps[Result]]) -> Steps[Result]:
+    def until_decided(self, attempt: Callable[[int], Steps[Result]]) -> Steps[Result]:
         """Like `until_answered`, for a change. Raises OutcomeUnknown if no answer says whether it was executed."""
         try:
             return (yield from self.until_answered(attempt))
@@ -95,16 +104,21 @@ class Retry:
                 raise
             raise OutcomeUnknown(f"the request may have been executed; then: {error}") from error
 
+    def _left(self, now: int) -> int:
+        """Returns what is left of the patience."""
+        return self._patience if self._failing_since is None else self._patience - (now - self._failing_since)
+
     def _pause(self, error: Error, due: int) -> Steps[None]:
         now = self._clock()
-        silent = isinstance(error, OutcomeUnknown)
         if self._failing_since is None:
-            self._failing_since = min(due, now) if silent else now
-        if self._patience <= now - self._failing_since:
-            if self.in_doubt and not silent:
+            self._failing_since = min(due, now)
+        duration = self._backoff.pause(error)
+        # An attempt with too little time would fail for that reason, and its error would hide the cause.
+        if self._left(now) <= duration + self._attempt_timeout // 5:
+            if self.in_doubt and not isinstance(error, OutcomeUnknown):
                 raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
             raise error
-        yield from pause(self._backoff.pause(error), self._clock, self._stop)
+        yield from pause(duration, self._clock, self._stop)
 
 
 class Turns:

@@ -146,8 +146,12 @@ class Session:
         It raises OutcomeUnknown if an attempt may have been executed, and the refusal does not say whether.
         """
         named = {**fields, **self.proof}
+
+        def attempt(timeout: int) -> Steps[Answer]:
+            return self.link.leaving(self.link.call(path, named, timeout), retry.repeated)
+
         try:
-            answer = yield from retry.until_decided(lambda: self.link.leaving(self.link.call(path, named)))
+            answer = yield from retry.until_decided(attempt)
         except Error as error:
             if not isinstance(error, retry.repeated):
                 self.finish(number)
@@ -161,7 +165,7 @@ class Session:
 
     def patient(self) -> Retry:
         """Returns a retry in the background, where no caller could try again: it lasts until the session has ended."""
-        return Retry(self.link.clock, self.ttl * 1_000, lambda: self.ended, UNDECIDED)
+        return self.link.retry(lambda: self.ended, UNDECIDED, self.ttl * 1_000)
 
     def renewed(self, answer: Answer) -> None:
         """Applies the answer to a renewal."""
@@ -179,5 +183,5 @@ def open_session(link: Link, metadata: Metadata, ttl: int | None, accepts_hand_o
         accepts_hand_over=accepts_hand_over or None,
         **metadata.fields(),
     )
-    answer = yield from link.retry().until_answered(lambda: link.call("sessions", fields))
+    answer = yield from link.retry().until_answered(lambda timeout: link.call("sessions", fields, timeout))
     return Session(link, handle, answer)

@@ -17,7 +17,8 @@ AFTER_ALL = 2**32 - 1
 def begin_watch(link: Link, prefix: str, after: str | None) -> Steps["WatchState"]:
     """Returns a watch that begins after a position, by default after all that was decided before this call."""
     if after is None:
-        answer = yield from link.retry().until_answered(lambda: link.get("locks", {"prefix": prefix, "rows": 1}))
+        fields = {"prefix": prefix, "rows": 1}
+        answer = yield from link.retry().until_answered(lambda timeout: link.get("locks", fields, timeout))
         after = f"{answer.index}.{AFTER_ALL}"
     return WatchState(link, prefix, after)
 
@@ -66,9 +67,9 @@ class WatchState:
                 raise
         return None
 
-    def _begin(self) -> Steps[None]:
+    def _begin(self, timeout: int) -> Steps[None]:
         fields = {"prefix": self._prefix, "from": self.position}
-        self._endpoint = yield from self._link.follow("watch", fields, self._stop)
+        self._endpoint = yield from self._link.follow("watch", fields, timeout, self._stop)
         self._reader = EventReader()
 
     def _read(self, reader: EventReader) -> Steps[None]:
