@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Attacks a cluster with TLS on loopback, and reports what its clients and its memory notice.
+# Attacks a cluster with TLS on loopback, and fails if its clients or its memory suffer, or if it does not cut what it
+# should: scripts/attack/attack.py says what is judged.
 #
-#   scripts/attack.sh [SECONDS]     SECONDS for each attack, 20 by default
+#   scripts/attack.sh [SECONDS]     SECONDS for each attack, 20 by default, at least 15
 #
 # Needs openssl, sslscan, slowhttptest, h2load (nghttp2-client) and Python with venv; packages of Debian with these names.
 # LOCKKEEPER_BIN names the binary; without it the script builds a release.

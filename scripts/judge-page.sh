@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Judges the web page of a real cluster with tools of other projects: headless Chromium with axe-core (WCAG 2.2 AA) at
 # 360 and 1,280 px, light and dark; html-validate; and the keyboard. Chromium also signs in, asks a holder and breaks
-# holds, one of them with a form that is stale. Writes a screenshot of each screen.
+# holds, one of them with a form that is stale. The report of a drill is judged in the same way. Writes a screenshot of
+# each screen.
 #   scripts/judge-page.sh [DIRECTORY]
 # The screenshots are in DIRECTORY [default: a temporary one]. Needs node, Chromium, and `npm install puppeteer-core
 # axe-core html-validate` in the directory NODE_MODULES_DIR [default: .]. CHROMIUM names another browser, LOCKKEEPER_BIN
@@ -19,6 +20,9 @@ end() {
   rm -rf "$work"
 }
 trap end EXIT
+
+# Before the cluster, so that a drill has the machine to itself.
+"$bin" drill --kill leader --rounds 1 --report "$work/drill.html" > /dev/null
 
 # Rules with a principal that may do everything, and its token.
 printf '%s\n' 'version = 1' '[[role]]' 'name = "admin"' 'rules = [{ namespace = "*", right = "admin" }]' \
@@ -80,5 +84,5 @@ done
 
 mkdir -p "$shots"
 NODE_PATH="${NODE_MODULES_DIR:-.}/node_modules" URL=$url SESSION=$session TOKEN=$(cat "$work/token") SHOTS=$shots \
-  RULES=$work/auth.toml NODES=$nodes BINARY=$bin node scripts/page/judge.cjs
+  RULES=$work/auth.toml NODES=$nodes BINARY=$bin REPORT=$work/drill.html node scripts/page/judge.cjs
 printf 'screenshots in %s\n' "$shots"

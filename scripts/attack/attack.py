@@ -1,7 +1,15 @@
 """Attacks a cluster on loopback, and measures what the attacks do to its clients. scripts/attack.sh starts it.
 
-Each attack runs while a client works at a low rate. The report has the latency of that client with the attack and
-without, the growth of the memory of all nodes, and the number of elections.
+Each attack runs while a client works at a low rate. A row is right if all of these hold, and the script fails if one is
+not right:
+
+- The client has no error, and its p99 stays below twice the p99 without the attack and SHARED_CORES_MS more: the
+  attackers share the cores with the nodes and the client, so the client also waits for its turn on a core. A row with a
+  limit of its own names the reason.
+- The memory of all nodes together grows by less than the row says, and there is no election.
+- The nodes do what the row expects. `cut`: they end each of its connections within CUT_SECONDS. `refused`: none of its
+  connections gets an answer. `absorbed`: its connections stay within the limits of a good client, so the nodes may keep
+  them; only the latency, the memory and the elections are judged, and for h2load that each call is answered.
 """
 
 import argparse
@@ -29,6 +37,11 @@ arguments.add_argument("--pid", required=True, type=int)
 arguments.add_argument("--port-base", required=True, type=int)
 arguments.add_argument("--seconds", required=True, type=int)
 given = arguments.parse_args()
+# The longest time in which a node cuts a connection that does nothing useful.
+CUT_SECONDS = 10
+SHARED_CORES_MS = 10
+if given.seconds < CUT_SECONDS + 5:
+    arguments.error(f"--seconds is at least {CUT_SECONDS + 5}: connections are cut within {CUT_SECONDS} s")
 
 CLIENT, PEER, HTTP = (given.port_base + offset for offset in (1, 11, 21))
 CONNECTIONS = 10_000
@@ -75,7 +88,7 @@ def is_open(connection):
         return False
 
 
-# Attacks: each one runs until the deadline, and returns what it saw.
+# Attacks: each one runs until the deadline, and returns what it saw, and whether the nodes did what its row expects.
 
 
 def half_open(hello):
@@ -83,7 +96,7 @@ def half_open(hello):
 
     def attack(deadline):
         opened, refused, connections = 0, 0, []
-        while time.monotonic() < deadline and opened + refused < CONNECTIONS:
+        while time.monotonic() < deadline - CUT_SECONDS and opened + refused < CONNECTIONS:
             try:
                 connection = connected(CLIENT)
                 if hello:
@@ -96,7 +109,7 @@ def half_open(hello):
         kept = sum(map(is_open, connections))
         for connection in connections:
             connection.close()
-        return f"{opened} connected, {refused} refused, {kept} open at the end"
+        return f"{opened} connected, {refused} refused, {kept} open at the end", opened > 0 and kept == 0
 
     return attack
 
@@ -121,7 +134,8 @@ def slow_preface(deadline):
             connections.remove(entry)
         sent += 1
         time.sleep(0.5)
-    return f"{100 - len(connections)} of 100 cut, the last after {longest:.1f} s"
+    seen = f"{100 - len(connections)} of 100 cut, the last after {longest:.1f} s"
+    return seen, not connections and longest < CUT_SECONDS
 
 
 class Http2:
@@ -162,12 +176,13 @@ class Http2:
         return stream
 
 
-def repeated(use, window=None):
+def repeated(use, window=None, cut=False):
     """Uses connection after connection, each as long as the node keeps it."""
 
     def attack(deadline):
-        used, ended = 0, 0
+        used, ended, longest = 0, 0, 0.0
         while time.monotonic() < deadline:
+            begun = time.monotonic()
             try:
                 connection = Http2(window)
                 while time.monotonic() < deadline:
@@ -177,7 +192,9 @@ def repeated(use, window=None):
                         raise ConnectionError
             except (OSError, h2.exceptions.ProtocolError):
                 ended += 1
-        return f"{used} sent, {ended} connections ended by the node"
+            longest = max(longest, time.monotonic() - begun)
+        seen = f"{used} sent, {ended} connections ended by the node, the longest open for {longest:.1f} s"
+        return seen, not cut or (ended > 0 and longest < CUT_SECONDS)
 
     return attack
 
@@ -202,6 +219,11 @@ def settings(connection):
 
 def large_headers(connection):
     connection.request(extra=[(f"x-{number}", "x" * 1000) for number in range(60)])
+    return 1
+
+
+def calls_without_message(connection):
+    connection.request()
     return 1
 
 
@@ -231,7 +253,7 @@ def half_messages(most, deadline):
         except (OSError, h2.exceptions.ProtocolError):
             ended += 1
     time.sleep(max(0, deadline - time.monotonic()))
-    return f"{streams} half messages, {ended} connections ended by the node"
+    return f"{streams} half messages, {ended} connections ended by the node", streams > 0
 
 
 def peer_handshakes(deadline):
@@ -251,22 +273,31 @@ def peer_handshakes(deadline):
         thread.start()
     for thread in threads:
         thread.join()
-    return f"{counts[0]} refused, {counts[1]} accepted"
+    return f"{counts[0]} refused, {counts[1]} accepted", counts[0] > 0 and counts[1] == 0
 
 
 def slow_http(deadline):
     seconds = str(max(1, int(deadline - time.monotonic())))
     url = f"https://127.0.0.1:{HTTP}/metrics"
     command = ["slowhttptest", "-H", "-c", "1000", "-r", "500", "-i", "2", "-l", seconds, "-u", url]
-    subprocess.run(command, capture_output=True, check=False)
-    return "slow headers on up to 1,000 connections"
+    begun = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    took, all_cut = time.monotonic() - begun, "No open connections left" in done.stdout
+    seen = f"{'all' if all_cut else 'not all'} of up to 1,000 connections cut after {took:.1f} s"
+    # The tool needs two seconds to open them.
+    return seen, all_cut and took < 2 + CUT_SECONDS
 
 
 def load(deadline):
     seconds = str(max(1, int(deadline - time.monotonic())))
     url = f"https://127.0.0.1:{CLIENT}/lockkeeper.v1.Locks/Query"
-    done = subprocess.run(["h2load", "-D", seconds, "-c", "64", "-m", "32", url], capture_output=True, text=True)
-    return next((line for line in done.stdout.splitlines() if line.startswith("requests:")), "no output")
+    with open(file("message"), "wb") as message:
+        message.write(b"\0" * 5)
+    command = ["h2load", "-D", seconds, "-c", "64", "-m", "32", "-d", message.name]
+    command += ["-H", "content-type: application/grpc", "-H", "te: trailers", url]
+    done = subprocess.run(command, capture_output=True, text=True)
+    seen = next((line for line in done.stdout.splitlines() if line.startswith("requests:")), "no output")
+    return seen, seen.endswith("0 failed, 0 errored, 0 timeout") and not seen.startswith("requests: 0 ")
 
 
 # What the ports answer, without load.
@@ -311,22 +342,53 @@ def client_p99(seconds):
     return measured["p99_us"] / 1000, measured.get("errors", 0)
 
 
+# The name of each row, its attack, the largest growth of memory in MiB, what the nodes do, and a limit of the p99 in
+# milliseconds if the row has its own.
 ATTACKS = [
-    ("10,000 silent connections", half_open(False), 32),
-    ("10,000 half handshakes", half_open(True), 32),
-    ("slow prefaces", slow_preface, 16),
-    ("reset streams", repeated(resets), 16),
-    ("pings", repeated(pings), 16),
-    ("settings", repeated(settings), 16),
-    ("headers of 60 KB", repeated(large_headers), 16),
-    ("streams without a window", repeated(lambda connection: bool(connection.request()), window=0), 16),
-    ("half messages on 1 connection", functools.partial(half_messages, 1), 16),
-    ("half messages on 16 connections", functools.partial(half_messages, 16), 80),
-    ("slow HTTP headers", slow_http, 16),
-    ("handshakes on the peer port", peer_handshakes, 16),
-    # 64 connections with 32 calls each: 2,048 calls have buffers at the same time, 16 KiB for each.
-    ("unknown calls at full speed (h2load)", load, 32),
+    ("10,000 silent connections", half_open(False), 32, "cut", None),
+    ("10,000 half handshakes", half_open(True), 32, "cut", None),
+    ("slow prefaces", slow_preface, 16, "cut", None),
+    ("reset streams", repeated(resets, cut=True), 16, "cut", None),
+    # A client may send these frames; the node only acknowledges them.
+    ("pings", repeated(pings), 16, "absorbed", None),
+    ("settings", repeated(settings), 16, "absorbed", None),
+    # Each call is refused, and its connection may make others.
+    ("headers of 60 KB", repeated(large_headers), 16, "absorbed", None),
+    # A client may have many calls.
+    ("streams without a window", repeated(calls_without_message, window=0), 16, "absorbed", None),
+    # The node limits what it keeps of all of them together.
+    ("half messages on 1 connection", functools.partial(half_messages, 1), 16, "absorbed", None),
+    ("half messages on 16 connections", functools.partial(half_messages, 16), 80, "absorbed", None),
+    ("slow HTTP headers", slow_http, 16, "cut", None),
+    ("handshakes on the peer port", peer_handshakes, 16, "refused", None),
+    # 64 connections with 32 calls each: 2,048 calls have buffers at the same time, 16 KiB for each. The calls are
+    # answered as fast as two cores can, so the calls of the client wait behind 2,048 others. Twice the p99 without the
+    # attack does not hold here; the limit only says that the client is served.
+    ("calls at full speed (h2load)", load, 32, "absorbed", 500),
 ]
+
+
+def attacked(attack):
+    """Runs an attack while the client works. Returns the p99, the errors, the growth of the memory in MiB, the number
+    of elections, and what the attack returns."""
+    before, term = resident(), lockkeeper("status")["term"]
+    most, found, stop = [before], [("the attack failed", False)], threading.Event()
+
+    def watch():
+        while not stop.wait(0.1):
+            most[0] = max(most[0], resident())
+
+    def run():
+        found[0] = attack(time.monotonic() + given.seconds + 1)
+
+    threads = [threading.Thread(target=watch), threading.Thread(target=run)]
+    for thread in threads:
+        thread.start()
+    p99, errors = client_p99(given.seconds)
+    threads[1].join()
+    stop.set()
+    threads[0].join()
+    return p99, errors, (most[0] - before) / MIB, lockkeeper("status")["term"] - term, found[0]
 
 
 def main():
@@ -337,31 +399,15 @@ def main():
     for name, seen, right in answers():
         wrong += not right
         print(f"  {'ok ' if right else 'NO '} {name}: {seen}")
-    print("\nAttacks; p99 of a client that works at a low rate, calm and attacked\n")
-    print(f"{'':4}{'attack':38}{'calm ms':>9}{'ms':>9}{'MiB':>7}{'elections':>11}  seen")
-    for name, attack, mib in ATTACKS:
+    print("\nAttacks; p99 of a client that works at a low rate, calm and attacked, and its limit\n")
+    print(f"{'':4}{'attack':38}{'calm ms':>9}{'ms':>9}{'limit':>9}{'MiB':>7}{'elections':>11}  expected, seen")
+    for name, attack, mib, expected, own_limit in ATTACKS:
         calm, _ = client_p99(given.seconds)
-        before, term = resident(), lockkeeper("status")["term"]
-        most, seen, stop = [before], [""], threading.Event()
-
-        def watch():
-            while not stop.wait(0.1):
-                most[0] = max(most[0], resident())
-
-        def run():
-            seen[0] = attack(time.monotonic() + given.seconds + 1)
-
-        threads = [threading.Thread(target=watch), threading.Thread(target=run)]
-        for thread in threads:
-            thread.start()
-        attacked, errors = client_p99(given.seconds)
-        threads[1].join()
-        stop.set()
-        threads[0].join()
-        rise, elections = (most[0] - before) / MIB, lockkeeper("status")["term"] - term
-        right = rise < mib and elections == 0 and errors == 0
+        limit = own_limit or 2 * calm + SHARED_CORES_MS
+        p99, errors, rise, elections, (seen, as_expected) = attacked(attack)
+        right = p99 < limit and rise < mib and elections == 0 and errors == 0 and as_expected
         wrong += not right
-        row = f"{name:38}{calm:9.1f}{attacked:9.1f}{rise:7.1f}{elections:11}  {seen[0]}"
+        row = f"{name:38}{calm:9.1f}{p99:9.1f}{limit:9.1f}{rise:7.1f}{elections:11}  {expected}: {seen}"
         print(f"{'ok  ' if right else 'NO  '}{row}", flush=True)
     return 1 if wrong else 0
 

@@ -1,4 +1,5 @@
-// Visits each screen of the page at URL in Chromium, judges it, and writes screenshots to SHOTS.
+// Visits each screen of the page at URL in Chromium, judges it, and writes screenshots to SHOTS. Does the same with the
+// report of a drill, the file REPORT.
 "use strict";
 const { execFileSync } = require("child_process");
 const { createHash } = require("crypto");
@@ -7,13 +8,14 @@ const path = require("path");
 const puppeteer = require("puppeteer-core");
 const { HtmlValidate } = require("html-validate");
 
-const { URL: base, SESSION: session, TOKEN: token, SHOTS: shots, RULES: rules, NODES: nodes, BINARY: binary } = process.env;
+const { URL: base, SESSION: session, TOKEN: token, SHOTS: shots, RULES: rulesFile, NODES: nodes, BINARY: binary, REPORT: report } = process.env;
 const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const validator = new HtmlValidate({
-  extends: ["html-validate:recommended"],
-  // Styles of a project, not errors; and the reload for browsers without scripts.
-  rules: { "doctype-style": "off", "void-style": "off", "no-trailing-whitespace": "off", "meta-refresh": "off" },
-});
+// Styles of a project, not errors; and the reload for browsers without scripts.
+const rules = { "doctype-style": "off", "void-style": "off", "no-trailing-whitespace": "off", "meta-refresh": "off" };
+const validator = new HtmlValidate({ extends: ["html-validate:recommended"], rules });
+// The report of a drill is one file: it has the positions of its bars inline, and draws each section as a card.
+const ofReport = { ...rules, "no-inline-style": "off", "prefer-native-element": "off" };
+const reportValidator = new HtmlValidate({ extends: ["html-validate:recommended"], rules: ofReport });
 const failures = [];
 const fail = (text) => { failures.push(text); console.log(`FAIL ${text}`); };
 
@@ -81,13 +83,26 @@ async function judge(browser, name, where, view) {
   await page.close();
 }
 
+// The report of a drill is one file, which needs no node.
+async function judgeReport(browser) {
+  const html = fs.readFileSync(report, "utf8");
+  for (const view of views) {
+    const page = await open(browser, view, `drill ${view.name}`);
+    await page.setContent(html, { waitUntil: "load" });
+    await page.$eval("details", (node) => { node.open = true; });
+    await inspect(page, "drill", view);
+    await page.close();
+  }
+  await validated("drill", html, reportValidator);
+}
+
 async function validate(name, where) {
   validated(name, await (await fetch(base + where)).text());
 }
 
-async function validated(name, html) {
-  const report = await validator.validateString(html);
-  for (const file of report.results) {
+async function validated(name, html, by = validator) {
+  const result = await by.validateString(html);
+  for (const file of result.results) {
     for (const one of file.messages) fail(`${name}: html-validate ${one.ruleId}: ${one.message} at ${one.line}:${one.column}`);
   }
 }
@@ -238,7 +253,7 @@ async function revoke(browser) {
   await page.type("#token", token);
   await Promise.all([page.waitForNavigation({ waitUntil: "load" }), page.keyboard.press("Enter")]);
   const id = createHash("sha256").update(token).digest("hex").slice(0, 12);
-  execFileSync(binary, ["auth", "revoke", rules, id]);
+  execFileSync(binary, ["auth", "revoke", rulesFile, id]);
   nodes.split(" ").forEach((node) => process.kill(Number(node), "SIGHUP"));
   await page.waitForFunction(() => location.pathname === "/login", { timeout: 30000 }).catch(() => fail("revoke: the screen is still shown"));
   await page.waitForSelector(".note");
@@ -259,6 +274,7 @@ async function revoke(browser) {
       await validate(name, where);
     }
     for (const where of [screens.overview, screens.locks, screens.lock, screens.sessions, screens.nodes]) await keyboard(browser, where, views[0]);
+    await judgeReport(browser);
     await live(browser);
     for (const view of views) await act(browser, view);
     await revoke(browser);
