@@ -144,17 +144,21 @@ impl Machine {
         self.held_by_another(key, Mode::Exclusive, None)
     }
 
-    /// The refusal of a request in this mode. If the request belongs to the hold with the token `own`, names another
-    /// holder. Names the ended hold whose name or permits open first if there is no holder, or if the request could
-    /// share the lock with the holders.
+    /// The refusal of a request in this mode. It names [a holder](Self::holder_in_the_way), or else the ended hold
+    /// whose name or permits open first.
     pub(super) fn held_by_another(&self, key: &LockKey, mode: Mode, own: Option<FencingToken>) -> Refusal {
-        let other = self.state.holders(key).find(|(token, _)| Some(*token) != own);
-        let is_open = self.state.lock(key).is_none_or(|lock| lock.delays.is_empty());
-        let other = other.filter(|(_, holder)| is_open || holder.request.mode.conflicts_with(mode));
-        let holder = other.map(|(token, holder)| Box::new(self.view(token, holder)));
+        let holder = self.holder_in_the_way(key, mode, own).map(Box::new);
         let closings = self.closings(key).filter(|_| holder.is_none());
         let closed = closings.min_by_key(|closing| (closing.until, closing.token)).map(Box::new);
         Refusal::Held { lock: key.clone(), holder, closed }
+    }
+
+    /// The oldest holder of the lock, other than the hold with the token `own`, to which the request itself belongs.
+    /// `None` if an ended hold keeps the lock closed and the request could share the lock with that holder.
+    pub(super) fn holder_in_the_way(&self, key: &LockKey, mode: Mode, own: Option<FencingToken>) -> Option<HolderView> {
+        let (token, holder) = self.state.holders(key).find(|(token, _)| Some(*token) != own)?;
+        let is_open = self.state.lock(key).is_none_or(|lock| lock.delays.is_empty());
+        (is_open || holder.request.mode.conflicts_with(mode)).then(|| self.view(token, holder))
     }
 
     /// Everything that keeps this lock, or permits of it, closed.

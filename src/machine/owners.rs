@@ -78,7 +78,9 @@ impl Machine {
         }
         match command {
             Command::CloseSession { session, .. } => self.lives(*session),
-            Command::Cancel { request } => self.state.claims_of(*request).next().is_some(),
+            Command::Cancel { request } => {
+                !self.granted_upgrade(*request) && self.state.claims_of(*request).next().is_some()
+            }
             Command::Release(Release { request, name, token, acquire, .. }) => {
                 let releases = |number| *acquire == 0 || number == *acquire;
                 self.hold_of_session(request.session, name, *token).is_some_and(|holder| holder.numbers().any(releases))
@@ -159,7 +161,7 @@ impl Machine {
             }
             Command::Cancel { request } => {
                 let finished = self.state.session(session)?.finished.contains_key(&request.number);
-                self.granted_upgrade(*request).or_else(|| finished.then_some(Outcome::Withdrawn))
+                finished.then_some(Outcome::Withdrawn)
             }
             Command::OpenSession(_)
             | Command::Attach(_)
@@ -181,12 +183,11 @@ impl Machine {
         }
     }
 
-    /// The grant of this request, if it is an upgrade. A cancel returns the grant and leaves the hold.
-    fn granted_upgrade(&self, request: RequestId) -> Option<Outcome> {
-        self.state.claims_of(request).find_map(|(lock, state)| {
-            let ClaimState::Holding(token) = state else { return None };
-            let holder = self.state.holder(lock, token).filter(|holder| holder.was_upgraded_by(request.number))?;
-            Some(Outcome::Granted(holder.grant(token, request.number)))
+    /// Whether this request is an upgrade that was granted. A cancel leaves its hold as it is.
+    fn granted_upgrade(&self, request: RequestId) -> bool {
+        self.state.claims_of(request).any(|(lock, state)| {
+            let ClaimState::Holding(token) = state else { return false };
+            self.state.holder(lock, token).is_some_and(|holder| holder.was_upgraded_by(request.number))
         })
     }
 

@@ -13,7 +13,7 @@ use crate::model::{
     Position, ProcessPing, Query, QueryReply, QueryResult, Refusal, RequestId, SessionId, SessionView, TokenState,
     ValidTokens, WaiterView, WallTime, WhichDocuments, WhichPings, page_rows,
 };
-use crate::state::{ClaimState, Holder, Session, Waiter, looked_at};
+use crate::state::{ClaimState, Holder, Purpose, Session, Waiter, looked_at};
 
 impl Machine {
     /// Returns the place of a waiting set in the queue of the first lock that it lacks. If it lacks none, returns its
@@ -72,14 +72,21 @@ impl Machine {
         self.state.lock(&key).is_some_and(|lock| !lock.queue.is_empty()) && self.would_queue(acquire)
     }
 
-    /// A waiter's place, counted from 1, and the oldest holder of the lock.
+    /// A waiter's place, counted from 1, and a holder of the lock that blocks it.
     pub(super) fn place(&self, key: &LockKey, sequence: u64) -> Place {
         let ahead = self.state.lock(key).map_or(0, |lock| match lock.queue.last_key_value() {
             // The newest waiter is behind all others, so that a long queue need not be counted.
             Some((last, _)) if *last == sequence => lock.queue.len() - 1,
             Some(_) | None => lock.queue.range(..sequence).count(),
         });
-        Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by: self.one_holder(key).map(Box::new) }
+        let held_by = self.state.waiter(key, sequence).and_then(|waiter| {
+            let own = match waiter.purpose {
+                Purpose::Upgrade(token) => Some(token),
+                Purpose::Hold | Purpose::Set => None,
+            };
+            self.holder_in_the_way(key, waiter.request.mode, own).map(Box::new)
+        });
+        Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by }
     }
 
     /// The oldest holder of a lock, as other clients may see it.

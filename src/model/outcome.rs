@@ -127,7 +127,8 @@ pub struct Place {
     pub place: u64,
     /// The sequence number of the request, which orders the queue.
     pub sequence: u64,
-    /// One of the holders. Boxed, because every answer is as large as the largest variant.
+    /// One of the holders, never the hold that the request itself is to upgrade. `None` if only other waiters or an
+    /// ended hold block the request. Boxed, because every answer is as large as the largest variant.
     pub held_by: Option<Box<HolderView>>,
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     About, Claim, Document, Explanation, FencingToken, HistoryPage, HolderView, Kind, LockKey, LockName, LockValue,
-    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, ProcessPing, SessionId, ValidTokens, WhichDocuments,
-    WhichPings, text,
+    LogTime, Metadata, Mode, Namespace, Outcome, Owner, Position, ProcessPing, Refusal, RequestId, SessionId,
+    ValidTokens, WhichDocuments, WhichPings, text,
 };
 use crate::limits;
 
@@ -166,6 +166,25 @@ pub enum QueryResult {
     Pings(Page<ProcessPing>),
     /// Result of [`Query::WouldBreak`]: the outcome or refusal that the break would have. Nothing was broken.
     WouldBreak(Outcome),
+}
+
+impl Query {
+    /// A query that finds out whether a session is open in this namespace. The answer is read with
+    /// [`QueryResult::of_session`].
+    pub(crate) fn of_session(namespace: &Namespace, session: SessionId) -> Self {
+        // The claim is looked up in the namespace of its lock. Neither the lock nor the number matters.
+        let lock = LockKey { namespace: namespace.clone(), name: LockName::least() };
+        Self::Claim { lock: Some(lock), claim: Claim::Request(RequestId { session, number: 1 }) }
+    }
+}
+
+impl QueryResult {
+    /// The refusal in the answer to [`Query::of_session`], if the session is not open in the namespace.
+    pub(crate) fn of_session(self, session: SessionId) -> Result<(), Refusal> {
+        let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = self else { return Ok(()) };
+        let not_open = matches!(refusal, Refusal::SessionEnded { session: ended, .. } if ended == session);
+        if not_open { Err(refusal) } else { Ok(()) }
+    }
 }
 
 /// The largest number of rows of a page for a caller that asked for this number. 0 means the maximum.

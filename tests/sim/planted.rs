@@ -32,15 +32,23 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
 /// Every planted bug is detected by an invariant, which the printed table names.
 #[test]
 fn every_planted_bug_is_caught() {
-    let mut unseen = Vec::new();
-    println!("{:24} {:18} {:>4}  caught by", "bug", "scenario", "seed");
-    for (fault, scenario, seeds) in PLANTED {
-        let caught = seeds.clone().find_map(|seed| {
+    let search = |scenario: &str, seeds: std::ops::Range<u64>, fault: Fault| {
+        seeds.into_iter().find_map(|seed| {
             let broken = run(scenario, seed, Some(fault.word())).broken;
             let by: Vec<String> = broken.into_iter().filter(|invariant| invariant != "coverage").collect();
             (!by.is_empty()).then(|| (seed, by.join(", ")))
-        });
-        match caught {
+        })
+    };
+    let searches: Vec<_> = PLANTED
+        .iter()
+        .map(|(fault, scenario, seeds)| {
+            (fault, scenario, std::thread::spawn(move || search(scenario, seeds.clone(), *fault)))
+        })
+        .collect();
+    let mut unseen = Vec::new();
+    println!("{:24} {:18} {:>4}  caught by", "bug", "scenario", "seed");
+    for (fault, scenario, search) in searches {
+        match search.join().expect("a search") {
             Some((seed, by)) => println!("{:24} {scenario:18} {seed:>4}  {by}", fault.word()),
             None => unseen.push(fault.word()),
         }

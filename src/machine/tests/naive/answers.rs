@@ -26,11 +26,16 @@ impl Naive {
         others.min_by_key(|hold| hold.token).map(|hold| self.view(hold))
     }
 
-    /// The answer to a try in this mode: it names a holder, or else the ended hold whose name or permits open first. A
-    /// holder that the try could share the lock with is named only if nothing is closed.
-    pub(super) fn held_or_closed(&self, lock: &LockKey, mode: Mode, holder: Option<HolderView>) -> Outcome {
+    /// This holder, if it blocks a request in this mode. One that the request could share the lock with is named only
+    /// if nothing is closed.
+    fn blocking(&self, lock: &LockKey, mode: Mode, holder: Option<HolderView>) -> Option<HolderView> {
         let open = !self.lost.iter().any(|lost| lost.ask.lock == *lock);
-        let holder = holder.filter(|holder| open || conflict(holder.mode, mode));
+        holder.filter(|holder| open || conflict(holder.mode, mode))
+    }
+
+    /// The answer to a try in this mode: it names a holder, or else the ended hold whose name or permits open first.
+    pub(super) fn held_or_closed(&self, lock: &LockKey, mode: Mode, holder: Option<HolderView>) -> Outcome {
+        let holder = self.blocking(lock, mode, holder);
         let lost = self.lost.iter().filter(|lost| lost.ask.lock == *lock && holder.is_none());
         let closed = lost.min_by_key(|lost| (lost.until, lost.token)).map(|lost| {
             let (token, who, until) = (lost.token, lost.ask.metadata.name().into(), lost.until);
@@ -50,7 +55,8 @@ impl Naive {
     pub(super) fn queued(&self, wait: &Wait) -> Outcome {
         let lock = &wait.ask.lock;
         let ahead = self.waits.iter().filter(|o| o.ask.lock == *lock && o.sequence < wait.sequence).count() as u64;
-        let held_by = self.holder(lock, |_| false).map(Box::new);
+        let holder = self.holder(lock, |hold| wait.upgrades == Some(hold.token));
+        let held_by = self.blocking(lock, wait.ask.mode, holder).map(Box::new);
         Outcome::Queued(Place { lock: lock.name.clone(), place: ahead + 1, sequence: wait.sequence, held_by })
     }
 
