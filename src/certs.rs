@@ -70,8 +70,14 @@ impl Authority {
     /// Issues a certificate with this lifetime, of which an hour is over.
     #[cfg(test)]
     pub(crate) fn lasting(&self, role: Role, hosts: &[String], lifetime: Duration) -> Issued {
+        self.changed(role, hosts, |params| params.not_after = params.not_before + lifetime)
+    }
+
+    /// Issues a certificate whose parameters `change` has changed.
+    #[cfg(test)]
+    pub(crate) fn changed(&self, role: Role, hosts: &[String], change: impl FnOnce(&mut CertificateParams)) -> Issued {
         let mut params = self.certificate(role, hosts, 1).expect("parameters");
-        params.not_after = params.not_before + lifetime;
+        change(&mut params);
         self.signed(&params).expect("issued")
     }
 

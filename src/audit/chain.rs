@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// The act in the first line of a file that continues a full one.
 pub(super) const CONTINUE: &str = "continue";
 
-/// How each line begins, also one that was cut.
+/// How each line begins, and so each file.
 const BEGIN: &[u8] = b"{\"seq\":\"";
 
 /// What the chain needs of a line.
@@ -20,13 +20,15 @@ struct Link {
     prev: String,
 }
 
-/// The last line of a file.
+/// The last whole line of a file.
 pub(super) struct Last {
     /// Number of the line in the log.
     pub(super) lines: u64,
     pub(super) hash: String,
-    /// Whether the line is complete.
-    pub(super) ended: bool,
+    /// Bytes of the file up to the end of the line.
+    pub(super) bytes: u64,
+    /// Whether the file begins as an audit log does.
+    pub(super) is_log: bool,
 }
 
 /// A log whose lines are all there and unchanged.
@@ -38,8 +40,8 @@ pub struct AuditProof {
     pub lines: u64,
     /// Hash of the last line. If it is the one that the node's log names for this number, the end is complete, too.
     pub hash: String,
-    /// Numbers of lines that were cut because the node ended while it wrote them.
-    pub cut: Vec<u64>,
+    /// Whether a part of another line follows. The next start of the node removes it.
+    pub cut: bool,
 }
 
 /// The first line that was changed, or after which lines are missing.
@@ -58,11 +60,17 @@ pub(super) fn hash(line: &[u8]) -> String {
 }
 
 pub(super) fn last_of(file: impl Read) -> io::Result<Last> {
-    let mut last = Last { lines: 0, hash: hash(b""), ended: true };
+    let mut last = Last { lines: 0, hash: hash(b""), bytes: 0, is_log: true };
     for_each_line(file, |line, ended| {
-        // A line that was cut follows the one before it.
-        let number = serde_json::from_slice::<Link>(line).ok().and_then(|link| link.seq.parse().ok());
-        last = Last { lines: number.unwrap_or(last.lines + 1), hash: hash(line), ended };
+        if last.bytes == 0 {
+            last.is_log = line.starts_with(BEGIN) || BEGIN.starts_with(line);
+        }
+        if ended {
+            let number = serde_json::from_slice::<Link>(line).ok().and_then(|link| link.seq.parse().ok());
+            last.lines = number.unwrap_or(last.lines + 1);
+            last.hash = hash(line);
+            last.bytes += line.len() as u64 + 1;
+        }
     })?;
     Ok(last)
 }
@@ -82,10 +90,11 @@ pub fn first_of(file: impl Read) -> io::Result<u64> {
 /// # Errors
 /// The file cannot be read, or [`AuditFlaw`] as the inner error.
 pub fn verify(file: impl Read) -> io::Result<Result<AuditProof, AuditFlaw>> {
-    let mut proof = AuditProof { first: 1, lines: 0, hash: hash(b""), cut: Vec::new() };
+    let mut proof = AuditProof { first: 1, lines: 0, hash: hash(b""), cut: false };
     let (mut found, mut node) = (None, None);
-    for_each_line(file, |line, _| {
-        if found.is_none() {
+    for_each_line(file, |line, ended| {
+        proof.cut = !ended;
+        if ended && found.is_none() {
             found = flaw(line, &mut proof, &mut node);
         }
     })?;
@@ -117,18 +126,10 @@ fn flaw(line: &[u8], proof: &mut AuditProof, node: &mut Option<u64>) -> Option<A
             return flaw(proof.lines, "it was changed: the next line has another hash of it".to_owned());
         }
         Ok(_) => {}
-        // Only the end of the node cuts a line, and its next start writes a whole one with the hash of the cut one.
-        Err(_) if !may_be_cut(line) || proof.cut.last() == Some(&proof.lines) => {
-            return flaw(number, "it is not a line of an audit log".to_owned());
-        }
-        Err(_) => proof.cut.push(number),
+        Err(_) => return flaw(number, "it is not a line of an audit log".to_owned()),
     }
     (proof.lines, proof.hash) = (number, hash(line));
     None
-}
-
-fn may_be_cut(line: &[u8]) -> bool {
-    line.starts_with(BEGIN) || (!line.is_empty() && BEGIN.starts_with(line))
 }
 
 fn for_each_line(file: impl Read, mut each: impl FnMut(&[u8], bool)) -> io::Result<()> {

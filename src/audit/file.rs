@@ -48,25 +48,29 @@ impl LogFile {
         if !metadata.is_file() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
         }
-        let Last { lines, hash, ended } = last_of(&file)?;
-        let mut log = Self { path: path.to_owned(), node, file, bytes: metadata.len(), lines, hash };
-        // The node may have ended after the last file was full, and before this one had its whole first line.
-        let no_line = lines == 0 || (lines == 1 && !ended);
-        let before = if no_line { File::open(log.older(1)) } else { Err(ErrorKind::NotFound.into()) };
-        match before {
-            Ok(before) => {
-                let Last { lines, hash, .. } = last_of(before)?;
-                log.file.set_len(0)?;
-                (log.bytes, log.lines, log.hash) = (0, lines, hash);
-                log.begin(at)?;
+        let Last { lines, hash, bytes, is_log } = last_of(&file)?;
+        if bytes < metadata.len() {
+            // The node ended while it wrote this line. An act that it executed has a whole line before this one.
+            // Another file, which the configuration may name by mistake, loses nothing.
+            if !is_log {
+                return Err(io::Error::new(ErrorKind::InvalidInput, "it is no audit log"));
             }
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            // The node ended while it wrote this line.
-            Err(_) if !ended => {
-                log.file.write_all(b"\n")?;
-                log.bytes += 1;
+            file.set_len(bytes)?;
+            let removed = metadata.len() - bytes;
+            tracing::warn!(node, removed, "the incomplete last line of the audit log was removed");
+        }
+        let mut log = Self { path: path.to_owned(), node, file, bytes, lines, hash };
+        if lines == 0 {
+            // The node may have ended after the last file was full, and before this one had its whole first line.
+            match File::open(log.older(1)) {
+                Ok(before) => {
+                    let Last { lines, hash, .. } = last_of(before)?;
+                    (log.lines, log.hash) = (lines, hash);
+                    log.begin(at)?;
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                Err(_) => {}
             }
-            Err(_) => {}
         }
         Ok(log)
     }
@@ -208,7 +212,7 @@ mod tests {
             let both = File::open(again.older(1)).expect("a file").chain(File::open(&path).expect("a file"));
             for (proof, first) in [(verify(both), 1), (verify(File::open(&path).expect("a file")), 2)] {
                 let proof = proof.expect("read").unwrap_or_else(|flaw| panic!("after {cut} bytes: {flaw}"));
-                assert_eq!((proof.first, proof.lines, proof.cut), (first, 3, vec![]), "after {cut} bytes");
+                assert_eq!((proof.first, proof.lines, proof.cut), (first, 3, false), "after {cut} bytes");
             }
         }
     }

@@ -22,22 +22,44 @@ fn proof(text: &str) -> Result<AuditProof, AuditFlaw> {
     verify(text.as_bytes()).expect("read")
 }
 
-/// A log continues after a restart, and after a line that a crash has cut. A name with quotes and line ends stays in
-/// one line.
+/// A log continues after a restart. A line that a crash has cut is none, and is removed. A name with quotes and line
+/// ends stays in one line.
 #[test]
 fn a_log_continues_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     log(&folder).0.write(&record("break")).expect("written");
     let path = folder.path().join("audit.jsonl");
-    fs::OpenOptions::new().append(true).open(&path).expect("opened").write_all(b"{\"seq\":\"2\",").expect("written");
+    let whole = fs::read(&path).expect("read");
+    for cut in ["{", "{\"seq\":\"2\",", "\0\0"] {
+        fs::OpenOptions::new().append(true).open(&path).expect("opened").write_all(cut.as_bytes()).expect("written");
+        let before = proof(&fs::read_to_string(&path).expect("read")).expect("the rest is whole");
+        assert_eq!((before.lines, before.cut), (1, true), "{cut}");
+        drop(log(&folder));
+        assert_eq!(fs::read(&path).expect("read"), whole, "{cut}");
+    }
     let (again, _) = log(&folder);
     again.write(&record("transfer")).expect("written");
     let text = fs::read_to_string(&path).expect("read");
     let (lines, hash) = again.end();
-    assert_eq!(proof(&text), Ok(AuditProof { first: 1, lines, hash, cut: vec![2] }));
-    assert_eq!((lines, text.lines().count()), (3, 3));
+    assert_eq!(proof(&text), Ok(AuditProof { first: 1, lines, hash, cut: false }));
+    assert_eq!((lines, text.lines().count()), (2, 2));
     let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
-    assert_eq!((&last["act"], &last["lock"], &last["seq"]), (&"transfer".into(), &"a \"b\"\n".into(), &"3".into()));
+    assert_eq!((&last["act"], &last["lock"], &last["seq"]), (&"transfer".into(), &"a \"b\"\n".into(), &"2".into()));
+}
+
+/// Nothing is removed from a file that is no audit log, even if its last line has no end.
+#[test]
+fn another_file_stays_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("audit.jsonl");
+    for other in ["version = 1", "{\"a\":1}\n# the end"] {
+        fs::write(&path, other).expect("written");
+        let refused = AuditLog::open(&path, 1, Arc::new(ManualClock::new(1))).expect_err(other).to_string();
+        assert_eq!(
+            (refused.as_str(), fs::read_to_string(&path).expect("read").as_str()),
+            ("it is no audit log", other)
+        );
+    }
 }
 
 /// A full file gets a number, few are kept, and the chain continues in the new one, also after a crash between the two.
@@ -56,7 +78,7 @@ fn a_full_file_is_followed_by_another() {
     let files: Vec<_> = (1..=AUDIT_FILES_KEPT).rev().map(text).chain(fs::read_to_string(&path)).collect();
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), AUDIT_FILES_KEPT + 1);
     let (lines, hash) = full.end();
-    assert_eq!(proof(&files.concat()), Ok(AuditProof { first: 4, lines, hash, cut: vec![] }));
+    assert_eq!(proof(&files.concat()), Ok(AuditProof { first: 4, lines, hash, cut: false }));
     assert_eq!(first_of(files[1].as_bytes()).expect("read"), 6);
     assert_eq!(proof(&files[2..].concat()).expect("whole").first, 8);
     let missing = proof(&[&*files[2], &files[4]].concat()).expect_err("a file is missing").to_string();
@@ -81,7 +103,7 @@ fn a_changed_log_is_found() {
     }
     let text = fs::read_to_string(log.path()).expect("read");
     let lines: Vec<_> = text.lines().collect();
-    let flaw = |lines: &[&str]| proof(&lines.join("\n")).expect_err("a flaw").to_string();
+    let flaw = |lines: &[&str]| proof(&(lines.join("\n") + "\n")).expect_err("a flaw").to_string();
     let changed = lines[1].replace("ops", "dev");
     assert_eq!(flaw(&[lines[0], &changed, lines[2]]), "line 2: it was changed: the next line has another hash of it");
     assert_eq!(
@@ -91,18 +113,14 @@ fn a_changed_log_is_found() {
     assert_eq!(flaw(&lines[1..]), "line 1: its number is 2: lines before it are missing, or were added");
     assert_eq!(flaw(&[lines[0], lines[0]]), "line 2: its number is 1: lines before it are missing, or were added");
     assert_eq!(flaw(&["nothing", lines[1]]), "line 1: it is not a line of an audit log");
-    assert_eq!(
-        flaw(&[lines[0], &lines[1][..20], lines[2]]),
-        "line 2: it was changed: the next line has another hash of it"
-    );
+    assert_eq!(flaw(&[lines[0], &lines[1][..20], lines[2]]), "line 2: it is not a line of an audit log");
     let of_another = lines[1].replace("\"node\":1", "\"node\":2");
     assert_eq!(flaw(&[lines[0], &of_another]), "line 2: it is of node 2: name the files of one node");
-    let cut = proof(&lines[..4].join("\n")).expect("the rest is whole");
+    let cut = proof(&(lines[..4].join("\n") + "\n")).expect("the rest is whole");
     assert_ne!((cut.lines, cut.hash), log.end());
 }
 
-/// A file that is no audit log is refused, and so is an empty one. The end of a node cuts only the last line before its
-/// next start.
+/// A file that is no audit log is refused, and so is an empty one. Only the last line can have no end.
 #[test]
 fn another_file_is_no_audit_log() {
     let flaw = |text: &str| proof(text).expect_err("a flaw").to_string();
@@ -113,8 +131,8 @@ fn another_file_is_no_audit_log() {
     log.write(&record("start")).expect("written");
     let whole = fs::read_to_string(log.path()).expect("read");
     for cut in ["{", "{\"seq\":\"2\",\"at"] {
-        assert_eq!(proof(&format!("{whole}{cut}")).expect("a cut end").cut, [2]);
-        assert_eq!(flaw(&format!("{whole}{cut}\n{cut}")), "line 3: it is not a line of an audit log");
+        assert!(proof(&format!("{whole}{cut}")).expect("a cut end").cut);
+        assert_eq!(flaw(&format!("{whole}{cut}\n{cut}")), "line 2: it is not a line of an audit log");
     }
     assert_eq!(flaw(&format!("{whole}\n")), "line 2: it is not a line of an audit log");
     assert_eq!(flaw(&format!("{whole}x\n")), "line 2: it is not a line of an audit log");

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::rules::{ClusterRight, Right, Rule};
-use super::token::TokenHash;
+use super::token::{self, TokenHash};
 use super::{Access, Grants, Token};
 use crate::limits;
 use crate::model::{Namespace, Principal, WallTime};
@@ -102,7 +102,7 @@ impl Source<'_> {
 }
 
 /// Reads a file, and refuses one that users other than its owner can write.
-pub(super) fn read(path: &Path) -> Result<Access, AuthError> {
+pub(super) fn read(path: &Path, now: WallTime) -> Result<Access, AuthError> {
     let name = path.display().to_string();
     let unread = |error| AuthError(format!("{name} cannot be read: {error}; check the path"));
     let metadata = fs::metadata(path).map_err(unread)?;
@@ -113,10 +113,10 @@ pub(super) fn read(path: &Path) -> Result<Access, AuthError> {
         let most = limits::AUTH_FILE_BYTES_MAX;
         return Err(AuthError(format!("{name} has more than {most} bytes; remove expired tokens")));
     }
-    parse(&name, &fs::read_to_string(path).map_err(unread)?)
+    parse(&name, &fs::read_to_string(path).map_err(unread)?, now)
 }
 
-pub(super) fn parse(name: &str, text: &str) -> Result<Access, AuthError> {
+pub(super) fn parse(name: &str, text: &str, now: WallTime) -> Result<Access, AuthError> {
     let source = Source { name, text };
     let file: File = toml::from_str(text).map_err(|error| {
         let problem = error.message().trim().replace('\n', " ");
@@ -136,7 +136,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Access, AuthError> {
     }
     let mut tokens = BTreeMap::new();
     for token in file.token {
-        let (hash, owned) = owned(&source, &token, &principals)?;
+        let (hash, owned) = owned(&source, &token, &principals, now)?;
         if tokens.insert(hash, owned).is_some() {
             return Err(source.refuse(&token.sha256, "this token is named twice", "remove one"));
         }
@@ -204,6 +204,7 @@ fn owned(
     source: &Source<'_>,
     token: &FileToken,
     principals: &BTreeMap<Principal, Grants>,
+    now: WallTime,
 ) -> Result<(TokenHash, Token), AuthError> {
     let FileToken { principal, sha256, expires } = token;
     let owner = principals.keys().find(|known| known.as_str() == principal.get_ref() && !known.is_anonymous());
@@ -220,6 +221,12 @@ fn owned(
     let Some(millis) = since.and_then(|since| u64::try_from(since.as_millis()).ok()) else {
         return Err(source.refuse(expires, "expires is not a time like 2027-11-24T00:00:00Z", fix));
     };
+    // One day more, because the machine that made the token may have another time.
+    let latest = WallTime(now.0.saturating_add((limits::TOKEN_DAYS_MAX + 1) * limits::CERTIFICATE_DAY_MS));
+    if latest < WallTime(millis) {
+        let (most, today) = (limits::TOKEN_DAYS_MAX, token::day(now));
+        return Err(source.refuse(expires, &format!("expires is more than {most} days after today, {today}"), fix));
+    }
     Ok((hash, Token { principal: owner.clone(), expires: WallTime(millis) }))
 }
 

@@ -18,6 +18,8 @@ use crate::model::{Namespace, Principal, WallTime};
 
 pub use file::{AuthError, principal_name};
 pub use rules::{ClusterRight, On, Right, Rule};
+#[cfg(feature = "cli")]
+pub(crate) use token::time;
 pub use token::{MalformedToken, TokenHash, new_token};
 
 /// How a caller shows which principal it is.
@@ -93,20 +95,20 @@ pub struct PrincipalView<'a> {
 }
 
 impl Access {
-    /// Reads a file of rules.
+    /// Reads a file of rules. `now` bounds the ends of its tokens.
     ///
     /// # Errors
     /// The file cannot be used. The error names the file, the line, the problem and the fix.
-    pub fn from_file(path: &Path) -> Result<Self, AuthError> {
-        file::read(path)
+    pub fn from_file(path: &Path, now: WallTime) -> Result<Self, AuthError> {
+        file::read(path, now)
     }
 
     /// Reads a text of rules, whose name in errors is `name`.
     ///
     /// # Errors
     /// See [`from_file`](Self::from_file).
-    pub fn from_toml(name: &str, text: &str) -> Result<Self, AuthError> {
-        file::parse(name, text)
+    pub fn from_toml(name: &str, text: &str, now: WallTime) -> Result<Self, AuthError> {
+        file::parse(name, text, now)
     }
 
     fn new(principals: BTreeMap<Principal, Grants>, tokens: BTreeMap<TokenHash, Token>, text: &str) -> Self {
@@ -120,6 +122,14 @@ impl Access {
         self.digest
     }
 
+    /// Returns the principals of `before` that these rules lack, and the ids of its tokens that they lack.
+    #[must_use]
+    pub fn removed_since(&self, before: &Self) -> (Vec<String>, Vec<String>) {
+        let principals = before.principals.keys().filter(|name| !self.principals.contains_key(*name));
+        let tokens = before.tokens.keys().filter(|hash| !self.tokens.contains_key(*hash));
+        (principals.map(ToString::to_string).collect(), tokens.map(TokenHash::id).collect())
+    }
+
     /// Returns the principal of a caller.
     ///
     /// # Errors
@@ -129,6 +139,8 @@ impl Access {
             Who::Local => return Ok(Principal::local()),
             Who::Token(hash) => {
                 let unknown = || Denied::Unauthenticated("the token is not known".to_owned());
+                // Not in constant time: the time depends on the hash alone, and a caller who learns the start of a
+                // known hash cannot find a token with that hash, because a token has 256 random bits.
                 let token = self.tokens.get(hash).ok_or_else(unknown)?;
                 if token.expires <= now {
                     let day = token::day(token.expires);
@@ -178,6 +190,12 @@ impl Access {
     #[must_use]
     pub fn rule(&self, principal: &Principal, right: Right, namespace: &Namespace, on: On<'_>) -> Option<&Rule> {
         self.principals.get(principal)?.rules.iter().find(|rule| rule.gives(right, namespace, on))
+    }
+
+    /// Returns the largest right that a principal has on any name, in any namespace.
+    #[cfg(feature = "cli")]
+    pub(crate) fn largest_right(&self, principal: &Principal) -> Option<Right> {
+        self.principals.get(principal)?.rules.iter().map(|rule| rule.right).max()
     }
 
     /// Whether a principal has this right on names in a namespace.

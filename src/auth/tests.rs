@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::limits;
 
 const GOOD: &str = r#"version = 1
 [[role]]
@@ -25,8 +26,11 @@ name = "idle"
 roles = []
 "#;
 
+/// The first moment of 2026.
+const NOW: WallTime = WallTime(1_767_225_600_000);
+
 fn access(text: &str) -> Access {
-    Access::from_toml("auth.toml", text).expect("a good file")
+    Access::from_toml("auth.toml", text, NOW).expect("a good file")
 }
 
 fn principal(name: &str) -> Principal {
@@ -150,14 +154,42 @@ fn mistakes_are_refused_with_their_line() {
         (&token("x", &hash, time), 20, "the token is of \"x\", which is no principal"),
         (&token("ci", "12", time), 21, "sha256 is not 64 hexadecimal digits"),
         (&token("ci", &hash, "tomorrow"), 22, "expires is not a time"),
+        (
+            &token("ci", &hash, "2999-01-01T00:00:00Z"),
+            22,
+            "expires is more than 3650 days after today, 2026-01-01; make a token with `lockkeeper auth token`",
+        ),
         (&(token("ci", &hash, time) + &token("ops", &hash, time)), 25, "this token is named twice"),
     ] {
-        let refused = Access::from_toml("auth.toml", &format!("{GOOD}{more}")).expect_err(more).to_string();
+        let refused = Access::from_toml("auth.toml", &format!("{GOOD}{more}"), NOW).expect_err(more).to_string();
         assert!(refused.starts_with(&format!("auth.toml:{line}: ")), "{refused}");
         assert!(refused.contains(problem) && refused.contains("; "), "{refused}");
     }
-    let newer = Access::from_toml("auth.toml", "version = 2\n").expect_err("newer").to_string();
+    let newer = Access::from_toml("auth.toml", "version = 2\n", NOW).expect_err("newer").to_string();
     assert_eq!(newer, "auth.toml:1: this version of the file is not known; write version = 1");
+}
+
+/// A token that was made for the longest time is good also on a machine whose clock is behind by less than a day.
+#[test]
+fn the_longest_token_is_good_on_every_machine() {
+    let latest = |days: u64, ms: u64| {
+        let expires = token::time(WallTime(NOW.0 + days * limits::CERTIFICATE_DAY_MS + ms));
+        let hash = "0".repeat(64);
+        let entry = format!("[[token]]\nprincipal = \"ci\"\nsha256 = \"{hash}\"\nexpires = \"{expires}\"\n");
+        Access::from_toml("auth.toml", &format!("{GOOD}{entry}"), NOW)
+    };
+    assert!(latest(limits::TOKEN_DAYS_MAX + 1, 0).is_ok());
+    assert!(latest(limits::TOKEN_DAYS_MAX + 1, 1_000).is_err());
+}
+
+/// Other rules name the principals and tokens that they no longer have.
+#[test]
+fn removed_principals_and_tokens_are_named() {
+    let hash = TokenHash::of(&new_token([1, 2])).expect("a token");
+    let entry = format!("[[token]]\nprincipal = \"ops\"\nsha256 = \"{hash}\"\nexpires = \"2027-11-24T00:00:00Z\"\n");
+    let (before, after) = (access(&format!("{GOOD}{entry}")), access(&GOOD.replace("\"idle\"", "\"new\"")));
+    assert_eq!(after.removed_since(&before), (vec!["idle".to_owned()], vec![hash.id()]));
+    assert_eq!(before.removed_since(&before), (vec![], vec![]));
 }
 
 /// A file that other users can write is refused: each of them could take every right.
@@ -170,11 +202,11 @@ fn a_file_that_other_users_can_write_is_refused() {
     let name = path.display();
     for open in [0o666, 0o620, 0o602] {
         mode(open);
-        let refused = Access::from_file(&path).expect_err("refused").to_string();
+        let refused = Access::from_file(&path, NOW).expect_err("refused").to_string();
         assert_eq!(refused, format!("{name} can be written by other users than its owner; run chmod go-w {name}"));
     }
     for closed in [0o600, 0o644] {
         mode(closed);
-        assert_eq!(Access::from_file(&path), Ok(access(GOOD)));
+        assert_eq!(Access::from_file(&path, NOW), Ok(access(GOOD)));
     }
 }

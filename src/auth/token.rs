@@ -99,8 +99,12 @@ fn base_62<const DIGITS: usize>(number: &mut [u8]) -> String {
     digits.iter().map(|digit| char::from(*digit)).collect()
 }
 
+/// Returns a time in the format of RFC 3339, as in `2027-11-24T00:00:00Z`.
+pub(crate) fn time(time: WallTime) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(time.0)).to_string()
+}
+
 /// Returns the day of a time, as in `2027-11-24`.
-pub(super) fn day(time: WallTime) -> String {
-    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(time.0)).to_string();
-    text.split('T').next().unwrap_or_default().to_owned()
+pub(super) fn day(at: WallTime) -> String {
+    time(at).split('T').next().unwrap_or_default().to_owned()
 }

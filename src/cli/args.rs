@@ -102,7 +102,9 @@ fn read_handle(from: impl BufRead) -> Result<Handle, Failure> {
 /// Parses a duration. A number without a unit is refused.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    if text.parse::<f64>().is_ok() {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    if digits(whole) && digits(fraction) {
         return Err(format!("a duration needs a unit: did you mean {text}s?"));
     }
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 250ms, 10s or 5m"))
@@ -182,7 +184,10 @@ mod tests {
         assert!(duration("0").unwrap_err().contains("did you mean 0s?"));
         assert!(duration("2.5").unwrap_err().contains("did you mean 2.5s?"));
         assert!(duration("soon").unwrap_err().contains("write it like"));
-        assert!(duration("-5s").is_err());
+        for text in ["-5s", "1e1", "inf", "nan", "-3", "1.", ".5"] {
+            let refused = duration(text).unwrap_err();
+            assert!(refused.contains("write it like") && !refused.contains("did you mean"), "{refused}");
+        }
     }
 
     /// Signals have names, as `kill -l` prints them.

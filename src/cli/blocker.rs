@@ -24,6 +24,8 @@ pub(super) async fn with_blocker<S: LockService>(client: &Client<S>, error: Clie
     let ClientError::NotAcquired { lock, holder: None, closed: None } = &error else { return error };
     match blocker(client, lock.as_str()).await {
         Ok(Refusal::Held { holder: None, closed: None, .. }) | Err(_) => error,
+        // The wait found no holder in its way, so what closes the lock blocked it.
+        Ok(Refusal::Held { lock, closed: closed @ Some(_), .. }) => Refusal::Held { lock, holder: None, closed }.into(),
         Ok(blocked) => blocked.into(),
     }
 }

@@ -32,12 +32,18 @@ pub(super) const CLUSTER_VARIABLE: &str = "LOCKKEEPER_CLUSTER";
 pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     let mut settings = RemoteSettings::new(common.endpoints.clone());
     settings.cluster = cluster(common)?;
-    settings.on_left_out = Some(warn_of_left_out);
+    let warn: fn(&str) = if common.json {
+        |sentence| warn_of_left_out(sentence, true)
+    } else {
+        |sentence| warn_of_left_out(sentence, false)
+    };
+    settings.on_left_out = Some(warn);
     settings.tls = tls(common)?;
     settings.auth_token_file = common.auth_token_file.clone().filter(|path| !path.as_os_str().is_empty());
     must_be_readable("--auth-token-file", settings.auth_token_file.as_deref())?;
     settings.request_wait = common.timeout;
-    Ok(client_with(settings)?.namespace(common.namespace.clone()))
+    let client = client_with(settings).map_err(|failure| with_variable(failure, common))?;
+    Ok(client.namespace(common.namespace.clone()))
 }
 
 /// Creates a client of the nodes at these addresses in the namespace `default`. Its requests are retried for `wait`.
@@ -56,22 +62,36 @@ fn client_with(settings: RemoteSettings) -> Result<Client, Failure> {
 pub(super) fn cluster(common: &Common) -> Result<Option<u128>, Failure> {
     let named = common.cluster.clone().or_else(|| std::env::var(CLUSTER_VARIABLE).ok());
     let Some(named) = named.filter(|named| !named.is_empty()) else { return Ok(None) };
-    let refused = |invalid| Failure::usage(format!("--cluster ({CLUSTER_VARIABLE}): {invalid}"));
+    let refused = |invalid| {
+        let detail = format!("--cluster ({CLUSTER_VARIABLE}): {invalid}; `lockkeeper status` shows it");
+        Failure::usage("--cluster", detail)
+    };
     parse_cluster_id(&named).map(Some).map_err(refused)
 }
 
+/// Adds the variable of the endpoints to a failure about them, if they come from it.
+fn with_variable(failure: Failure, common: &Common) -> Failure {
+    let is_field = failure.more.invalid.as_ref().is_some_and(|invalid| invalid.field == "--endpoints");
+    let given = std::env::var("LOCKKEEPER_ENDPOINTS").is_ok_and(|value| value.split(',').eq(&common.endpoints));
+    if !is_field || !given {
+        return failure;
+    }
+    Failure { detail: format!("{}; it comes from LOCKKEEPER_ENDPOINTS", failure.detail), ..failure }
+}
+
 /// Prints each warning about an endpoint once, even if the command has several clients.
-fn warn_of_left_out(sentence: &str) {
+fn warn_of_left_out(sentence: &str, json: bool) {
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if WARNED.lock().insert(sentence.to_owned()) {
-        Output::new(false).warn(&format!("lockkeeper: {sentence}"));
+        let text = if json { sentence.to_owned() } else { format!("lockkeeper: {sentence}") };
+        Output::new(json).warn(&text);
     }
 }
 
 /// Returns what reads the metrics of the nodes, with the certificates and the token of this client.
 pub(super) fn scraper(common: &Common) -> Result<Scraper, Failure> {
     let token_file = common.auth_token_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    Scraper::new(tls(common)?, token_file).map_err(Failure::usage)
+    Scraper::new(tls(common)?, token_file).map_err(|why| Failure::usage("--auth-token-file", why))
 }
 
 /// Returns the files for TLS from the command line or the environment; `None` for plain text.
@@ -82,19 +102,28 @@ fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
         TlsFiles { ca: Some(_), .. } => {}
         TlsFiles { ca: None, cert: None, key: None, .. } => return Ok(None),
         TlsFiles { ca: None, .. } => {
-            return Err(Failure::usage("--cert needs TLS: give --ca with the authority of the nodes".to_owned()));
+            return Err(Failure::usage("--ca", "--cert needs TLS: give --ca with the authority of the nodes"));
         }
     }
-    for (option, path) in [("--ca", &files.ca), ("--cert", &files.cert), ("--key", &files.key)] {
+    let options = [("--ca", &files.ca), ("--cert", &files.cert), ("--key", &files.key)];
+    for (option, path) in options {
         must_be_readable(option, path.as_deref())?;
     }
+    // No retry would make a wrong file a good one.
+    files.check().map_err(|error| {
+        let why = error.to_string();
+        let names = |path: &Path| why.starts_with(&format!("{} ", path.display()));
+        let named = options.iter().find(|(_, path)| path.as_deref().is_some_and(names));
+        let option = named.map_or("--ca", |(option, _)| option);
+        Failure::usage(option, format!("{option}: {why}"))
+    })?;
     Ok(Some(files))
 }
 
 fn must_be_readable(option: &str, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let refused = |error| format!("{option}: {} cannot be read: {error}; check the path", path.display());
-    std::fs::File::open(path).map(drop).map_err(|error| Failure::usage(refused(error)))
+    std::fs::File::open(path).map(drop).map_err(|error| Failure::usage(option, refused(error)))
 }
 
 /// How long to retry through an outage.
@@ -131,7 +160,8 @@ pub(super) fn led(status: &Status) -> Result<u64, Failure> {
 }
 
 /// Returns the id of the cluster, and the position after which to continue. Refuses a position of another cluster: in
-/// this one it names another event, so events would be missed without notice.
+/// this one it names another event, so events would be missed without notice. A position that the log has not reached,
+/// such as one from before a restore, would also miss events.
 pub(super) async fn of_this_cluster(
     client: &Client,
     from: Option<&ResumePosition>,
@@ -142,5 +172,11 @@ pub(super) async fn of_this_cluster(
         let bound = format!("of this cluster, {here}");
         return Err(ServiceError::from(Invalid::new("position", bound, format!("one of {foreign}"))).into());
     }
-    Ok((cluster_id, from.map(|from| from.position)))
+    let Some(from) = from else { return Ok((cluster_id, None)) };
+    let newest = client.totals().await?.index;
+    if newest < from.position.index {
+        let bound = format!("at most {newest}, the newest entry");
+        return Err(ServiceError::from(Invalid::new("position", bound, from.position)).into());
+    }
+    Ok((cluster_id, Some(from.position)))
 }

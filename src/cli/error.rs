@@ -121,9 +121,34 @@ impl Failure {
         Self { names_next_step: true, ..Self::new(ErrorCode::Internal, detail) }
     }
 
-    /// Creates the failure of a wrong command line.
-    pub(crate) fn usage(detail: impl Into<String>) -> Self {
-        Self::new(ErrorCode::Invalid, detail)
+    /// Creates the failure of a wrong command line. The field is what is wrong: an option as `--ttl`, a value as
+    /// `<TOKEN>`, or a variable.
+    pub(crate) fn usage(field: &str, detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Invalid, detail).of_field(field)
+    }
+
+    /// Creates the failure of wrong settings. The option or value names their file.
+    pub(crate) fn config(file: &str, error: &ConfigError) -> Self {
+        let field = error.place.strip_prefix("environment variable ").unwrap_or(file);
+        Self::usage(field, error.to_string())
+    }
+
+    /// Names the option, the value or the variable that is wrong.
+    pub(crate) fn of_field(mut self, field: &str) -> Self {
+        self.more.invalid.get_or_insert_with(|| Invalid::new("", "", "")).field = field.to_owned();
+        self
+    }
+
+    /// Puts the option of the command line in the place of a request's field.
+    fn in_options(mut self) -> Self {
+        let Some(invalid) = &mut self.more.invalid else { return self };
+        let option = option_of(&invalid.field).to_owned();
+        let rest = self.detail.strip_prefix(&*invalid.field).filter(|rest| rest.starts_with([':', ' ']));
+        if let Some(rest) = rest.filter(|_| option.starts_with("--")) {
+            self.detail = format!("{option}{rest}");
+        }
+        invalid.field = option;
+        self
     }
 
     /// The failure of a write to standard output.
@@ -189,6 +214,41 @@ impl Failure {
     }
 }
 
+/// Returns the option or the value of the command line that gives a request's field. Other fields stay as they are.
+fn option_of(field: &str) -> &str {
+    match field {
+        "lock" => "<NAME>",
+        "token" => "<TOKEN>",
+        "session" => "<SESSION>",
+        "node" => "<NODE>",
+        "features" => "<LEVEL>",
+        "handle" => "<HANDLE>",
+        "lease" => "--for",
+        "position" => "--from",
+        "locks" => "--and",
+        "cluster" | "cluster_id" => "--cluster",
+        "endpoints" => "--endpoints",
+        "auth_token_file" => "--auth-token-file",
+        "namespace" => "--namespace",
+        "ttl" => "--ttl",
+        "disconnect_grace" => "--disconnect-grace",
+        "delay" => "--delay",
+        "at_least" => "--at-least",
+        "at_most" => "--at-most",
+        "limit" => "--limit",
+        "permits" => "--permits",
+        "wait" => "--wait",
+        "why" => "--why",
+        "value" => "--value",
+        "owner" => "--owner",
+        "client" => "--client",
+        "peer" => "--peer",
+        "instead_of" => "--instead-of",
+        "epoch" => "--epoch",
+        other => other,
+    }
+}
+
 /// Returns a name as one word of a shell.
 fn quoted(name: &str) -> String {
     let is_safe = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
@@ -200,7 +260,8 @@ impl From<ServiceError> for Failure {
         let more = Box::new(More::of(&error));
         // An error with a pause says when to try again.
         let names_next_step = error.pause_ms() != 0;
-        Self { leader: error.leader().cloned(), more, names_next_step, ..Self::new(error.code(), error.to_string()) }
+        let failure = Self::new(error.code(), error.to_string());
+        Self { leader: error.leader().cloned(), more, names_next_step, ..failure }.in_options()
     }
 }
 
@@ -211,7 +272,7 @@ impl From<ClientError> for Failure {
             ClientError::Service(error) => error.into(),
             ClientError::Refused(Refusal::Deadlock { cycle }) => Self { cycle, ..Self::new(code, detail) },
             ClientError::Refused(refusal) => {
-                Self { more: More::of_refusal(&refusal).into(), ..Self::new(code, detail) }
+                Self { more: More::of_refusal(&refusal).into(), ..Self::new(code, detail) }.in_options()
             }
             ClientError::NotAcquired { lock, holder, .. } => {
                 let more = More { holder, ..More::of_lock(&lock) };
@@ -232,13 +293,14 @@ impl From<Lost> for Failure {
 
 impl From<Invalid> for Failure {
     fn from(invalid: Invalid) -> Self {
-        Self { more: More::of_value(&invalid).into(), ..Self::usage(invalid.to_string()) }
+        let failure = Self::new(ErrorCode::Invalid, invalid.to_string());
+        Self { more: More::of_value(&invalid).into(), ..failure }.in_options()
     }
 }
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self::usage(error.to_string())
+        Self::config("--config", &error)
     }
 }
 
@@ -302,10 +364,13 @@ mod tests {
             value: 1,
             advice: BoundAdvice::RaiseToFloor,
         };
-        let invalid = Failure::from(ClientError::from(refused)).more.invalid.expect("a value");
-        assert_eq!((&*invalid.field, &*invalid.bound), ("ttl", "3000ms to 600000ms"));
-        let invalid = Failure::from(ServiceError::from(LockName::parse("").expect_err("no name"))).more.invalid;
-        assert_eq!(invalid, LockName::parse("").err());
+        let failure = Failure::from(ClientError::from(refused));
+        let invalid = failure.more.invalid.expect("a value");
+        assert_eq!((&*invalid.field, &*invalid.bound), ("--ttl", "3000ms to 600000ms"));
+        assert!(failure.detail.starts_with("--ttl must be 3s to 10m, got 1ms"), "{}", failure.detail);
+        let unnamed = LockName::parse("").expect_err("no name");
+        let invalid = Failure::from(ServiceError::from(unnamed.clone())).more.invalid;
+        assert_eq!(invalid, Some(Invalid { field: "<NAME>".to_owned(), ..unnamed }));
         let holder = Box::new(crate::shapes::tests::holder());
         for refused in [
             Refusal::Held { lock: lock.clone(), holder: Some(holder.clone()), closed: None },
@@ -313,6 +378,22 @@ mod tests {
         ] {
             assert_eq!(Failure::from(ClientError::from(refused)).more.holder.as_ref(), Some(&holder));
         }
+    }
+
+    /// A script gets the option that gave a wrong value, and the text names it, too. A file names the option or the
+    /// value that gave it, and a variable its own name.
+    #[test]
+    fn a_wrong_value_is_named_by_its_option() {
+        let failure = Failure::from(Invalid::new("position", "at most 5, the newest entry", "13.0"));
+        assert_eq!(failure.detail, "--from: at most 5, the newest entry, got 13.0");
+        assert_eq!(failure.more.invalid.map(|invalid| invalid.field).as_deref(), Some("--from"));
+        let named = |place: &str| {
+            let (problem, fix) = ("it is wrong".to_owned(), "write another".to_owned());
+            let error = ConfigError { place: place.to_owned(), problem, fix };
+            Failure::config("<FILE>", &error).more.invalid.map(|invalid| invalid.field)
+        };
+        assert_eq!(named("n1.toml:2").as_deref(), Some("<FILE>"));
+        assert_eq!(named("environment variable LOCKKEEPER_NODE").as_deref(), Some("LOCKKEEPER_NODE"));
     }
 
     /// A closed standard output (`ls | head`) is not a failure.

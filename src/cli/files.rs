@@ -18,8 +18,9 @@ pub(super) fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
 }
 
 /// Replaces a file at once: a process that reads it meanwhile gets the old text or the new one. A new file gets this
-/// mode, and an existing one keeps its own, with its owner and its group: a node of another user must read it.
-pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+/// mode, and an existing one keeps its own, with its owner and its group: a node of another user must read it. `field`
+/// is the option or the value that names the path.
+pub(super) fn replace(field: &'static str, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let next = path.with_extension("next");
     let written = || {
         // An interrupted run may have left this file.
@@ -33,7 +34,7 @@ pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure>
         fs::rename(&next, path)?;
         sync_parent(path)
     };
-    written().map_err(failed("write", path))
+    written().map_err(failed(field, "write", path))
 }
 
 /// Gives a new file the owner, the group and the mode of the file that it replaces.
@@ -74,10 +75,14 @@ pub(super) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the failure of an operation on a path that the command line names.
-pub(super) fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
+/// Returns the failure of an operation on a path that this option or value of the command line names.
+pub(super) fn failed(field: &'static str, doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
     let path = path.display().to_string();
-    move |error| Failure::usage(format!("cannot {doing} {path}: {error}; check the path and its owner"))
+    move |error: io::Error| {
+        let exists = error.kind() == io::ErrorKind::AlreadyExists;
+        let next = if exists { "choose another path" } else { "check the path and its owner" };
+        Failure::usage(field, format!("cannot {doing} {path}: {error}; {next}"))
+    }
 }
 
 #[cfg(test)]
@@ -92,12 +97,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("node-1.key");
         let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
-        replace(&file, "old", PRIVATE).unwrap();
+        replace("<FILE>", &file, "old", PRIVATE).unwrap();
         assert_eq!(mode(), PRIVATE);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         // What a run leaves that was interrupted.
         fs::write(file.with_extension("next"), "half").unwrap();
-        replace(&file, "new", PRIVATE).unwrap();
+        replace("<FILE>", &file, "new", PRIVATE).unwrap();
         assert_eq!((mode(), fs::read_to_string(&file).unwrap().as_str()), (0o640, "new"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -108,7 +113,7 @@ mod tests {
     fn a_replaced_file_keeps_its_owner() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("auth.toml");
-        replace(&file, "old", PRIVATE).unwrap();
+        replace("<FILE>", &file, "old", PRIVATE).unwrap();
         let access = || {
             let found = fs::metadata(&file).unwrap();
             (found.uid(), found.gid(), found.mode() & 0o777)
@@ -120,7 +125,22 @@ mod tests {
         let given = if is_root { (own.0 + 1, own.1 + 1, 0o640) } else { (own.0, other.unwrap_or(own.1), 0o640) };
         chown(&file, Some(given.0), Some(given.1)).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(given.2)).unwrap();
-        replace(&file, "new", PRIVATE).unwrap();
+        replace("<FILE>", &file, "new", PRIVATE).unwrap();
         assert_eq!((access(), fs::read_to_string(&file).unwrap().as_str()), (given, "new"));
+    }
+
+    /// The failure of a path that exists already proposes another path, and any other failure to check this one. Both
+    /// name what gave the path.
+    #[test]
+    fn the_next_step_fits_the_failure() {
+        let of = |kind: io::ErrorKind| failed("--out", "make", Path::new("a.token"))(kind.into());
+        for (kind, next) in [
+            (io::ErrorKind::AlreadyExists, "; choose another path"),
+            (io::ErrorKind::PermissionDenied, "; check the path and its owner"),
+        ] {
+            let failure = of(kind);
+            assert!(failure.detail.ends_with(next), "{}", failure.detail);
+            assert_eq!(failure.more.invalid.map(|invalid| invalid.field).as_deref(), Some("--out"));
+        }
     }
 }

@@ -9,6 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
 use crate::cli::error::Failure;
+use crate::cli::output::may_colour;
 
 const VARIABLE: &str = "LOCKKEEPER_LOG";
 
@@ -36,7 +37,8 @@ fn levels(text: &str) -> Result<Targets, Failure> {
     let known = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
     let parsed = text.split(',').all(known).then(|| text.parse().ok()).flatten();
     let accepted = "off, error, warn, info, debug, trace, or pairs such as lockkeeper=info,openraft=warn";
-    parsed.ok_or_else(|| Failure::usage(format!("{VARIABLE} is {text:?}; set it to one of {accepted}, or unset it")))
+    let detail = || format!("{VARIABLE} is {text:?}; set it to one of {accepted}, or unset it");
+    parsed.ok_or_else(|| Failure::usage(VARIABLE, detail()))
 }
 
 /// Starts to log, at the level of `-v` or of `LOCKKEEPER_LOG`, which is a level or `TARGET=LEVEL` pairs with commas. An
@@ -52,8 +54,7 @@ pub(super) fn start(verbose: u8) -> Result<(), Failure> {
     };
     let fixed = wanted.is_some() || 0 < verbose;
     let (filter, handle) = reload::Layer::new(wanted.unwrap_or_else(|| by_verbosity(verbose)));
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let ansi = colour && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let ansi = may_colour(std::env::var_os("NO_COLOR")) && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
     // Both fail only if another subscriber is already set, which then receives the log.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();

@@ -29,9 +29,11 @@ mod top;
 mod who;
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rustix::fs::Mode;
 use tokio::runtime::Runtime;
@@ -44,8 +46,6 @@ use connect::{Client, connect};
 use error::{Failure, USAGE, YES};
 use options::{Command, Options};
 use output::Output;
-
-use crate::model::Invalid;
 
 /// Runs the program, and returns its exit code.
 #[must_use]
@@ -77,7 +77,7 @@ pub fn main() -> ExitCode {
 fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     let mut program = options::command();
     program.build();
-    let (plain, file) = (lock::ask_for_json(&arguments), lock::result_file(&program, &arguments));
+    let (plain, file) = (lock::ask_for_json(&program, &arguments), lock::result_file(&program, &arguments));
     let refused = |error: clap::Error, file: Option<PathBuf>| {
         if let Some(file) = file.filter(|_| error.use_stderr()) {
             lock::write_usage_error(&file);
@@ -86,10 +86,10 @@ fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     };
     match lock::with_dashes(&program, arguments) {
         Ok(arguments) => {
-            let in_json = lock::ask_for_json(&arguments);
+            let in_json = lock::ask_for_json(&program, &arguments);
             let file = lock::result_file(&program, &arguments);
-            let parsed = options::parse(arguments).map_err(|error| refused(error, file));
-            (parsed.map_err(|error| with_tip(proposing(error), std::env::vars_os())), in_json)
+            let parsed = options::parse(arguments.iter().cloned()).map_err(|error| refused(error, file));
+            (parsed.map_err(|error| with_tip(proposing(error), &arguments, std::env::vars_os())), in_json)
         }
         Err(error) => (Err(refused(error, file)), plain),
     }
@@ -109,33 +109,79 @@ fn proposing(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Adds the names of empty variables to an error about a value, because each counts as the value of its option.
-fn with_tip(mut error: clap::Error, variables: impl Iterator<Item = (OsString, OsString)>) -> clap::Error {
-    let empty = variables.filter(|(_, value)| value.is_empty()).filter_map(|(name, _)| name.into_string().ok());
-    let empty: Vec<_> = empty.filter(|name| name.starts_with("LOCKKEEPER_")).collect();
-    if matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) && !empty.is_empty() {
-        let tip = format!("unset {}, or give it a value: it is empty", empty.join(" and "));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+/// Adds the names of variables to an error about a value: the one that the value comes from, and empty ones, because
+/// each counts as the value of its option.
+fn with_tip(
+    mut error: clap::Error,
+    arguments: &[OsString],
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> clap::Error {
+    if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+        return error;
+    }
+    let (mut empty, mut tips) = (Vec::new(), Vec::new());
+    let set = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    for (name, value) in set.filter(|(name, _)| name.starts_with("LOCKKEEPER_")) {
+        let is_wrong =
+            || matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(wrong)) if *wrong == value);
+        // An option on the line ends with its value, or the next argument does.
+        let on_line = || arguments.iter().any(|argument| argument.to_string_lossy().ends_with(&value));
+        if value.is_empty() {
+            empty.push(name);
+        } else if is_wrong() && Some(&name) == variable(&error).as_ref() && !on_line() {
+            tips.push(format!("it comes from {name}"));
+        }
+    }
+    if !empty.is_empty() {
+        tips.push(format!("unset {}, or give it a value: it is empty", empty.join(" and ")));
+    }
+    if !tips.is_empty() {
+        let tips = tips.into_iter().map(Into::into).collect();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
+}
+
+/// Returns the name of the variable for the option that an error is about.
+fn variable(error: &clap::Error) -> Option<String> {
+    let option = wrong_option(error)?;
+    let name = option.trim_matches(['-', '<', '>']).replace('-', "_").to_uppercase();
+    Some(format!("LOCKKEEPER_{name}"))
 }
 
 /// Prints help, a version or a usage error. The exit code of a usage error is 64, while clap would use 2.
 fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
     if error.use_stderr() && in_json {
-        let mut failure = Failure::usage(what_is_wrong(error));
-        failure.more.invalid = wrong_option(error).map(|option| Invalid::new(option, "", ""));
-        Output::new(true).failure(&failure);
-    } else {
+        // An error without an option is about the command.
+        let field = wrong_option(error).unwrap_or_else(|| "<COMMAND>".to_owned());
+        Output::new(true).failure(&Failure::usage(&field, what_is_wrong(error)));
+    } else if error.kind() == ErrorKind::MissingSubcommand {
         // If the text cannot be printed, only the exit code remains.
+        let _ = write!(io::stderr(), "{}", help_of(error));
+    } else {
         let _ = error.print();
     }
     ExitCode::from(if error.use_stderr() { USAGE } else { YES })
 }
 
+/// Returns the help of the command whose subcommand is missing, as clap prints it for a line without any option.
+fn help_of(error: &clap::Error) -> StyledStr {
+    let mut program = options::command();
+    program.build();
+    let path = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(path)) => path.as_str(),
+        Some(_) | None => "",
+    };
+    let mut command = &program;
+    for name in path.split(' ').skip(1) {
+        command = command.find_subcommand(name).unwrap_or(command);
+    }
+    command.clone().render_help()
+}
+
 /// Returns a usage error as one line, without the usage itself.
 fn what_is_wrong(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
         return "a command is missing: see --help".to_owned();
     }
     let text = error.to_string();
@@ -146,14 +192,16 @@ fn what_is_wrong(error: &clap::Error) -> String {
 }
 
 /// Returns the option or value that a usage error is about, as the usage shows it: `--ttl` or `<TOKEN>`.
-fn wrong_option(error: &clap::Error) -> Option<&str> {
+fn wrong_option(error: &clap::Error) -> Option<String> {
     let shown = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(one)) => Some(one),
         Some(ContextValue::Strings(several)) => several.first(),
         Some(_) | None => None,
     };
-    // The name of an option's value follows.
-    shown.and_then(|shown| shown.split([' ', '=']).next())
+    // The name of an option's value follows, or an alternative.
+    let first = shown?.split([' ', '=', '|']).next()?;
+    let value = first.strip_prefix(['<', '[']).map(|name| name.trim_end_matches(['>', ']', '.']));
+    Some(value.map_or_else(|| first.to_owned(), |name| format!("<{name}>")))
 }
 
 fn run(options: Options, output: &Output) -> Result<u8, Failure> {

@@ -64,9 +64,15 @@ pub(super) fn command() -> clap::Command {
         let own: Vec<_> = command.get_arguments().map(|option| option.get_id().clone()).collect();
         let others = common.iter().filter(|option| !own.contains(option.get_id()));
         let hidden: Vec<_> = others.map(|option| option.clone().hide(true)).collect();
-        command.args(hidden).after_help(COMMON_IN_SHORT).mut_subcommands(|nested| with_hidden(nested, common))
+        let command = command.args(hidden).after_help(COMMON_IN_SHORT).mut_args(with_dash);
+        command.mut_subcommands(|nested| with_hidden(nested, common))
     }
-    let whole = Options::command();
+    // A negative duration is refused as a duration. As an option it would get the advice to put `--` before it.
+    fn with_dash(argument: Arg) -> Arg {
+        let is_duration = argument.get_value_names().is_some_and(|names| names.iter().any(|name| name == "DURATION"));
+        if is_duration && !argument.is_positional() { argument.allow_hyphen_values(true) } else { argument }
+    }
+    let whole = Options::command().mut_args(with_dash);
     let common: Vec<_> = whole.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
     whole.mut_subcommands(|command| with_hidden(command, &common))
 }

@@ -1,6 +1,7 @@
 //! Prints answers to standard output, and errors, notes and progress to standard error.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -88,7 +89,7 @@ impl Output {
     /// Creates an output with the colours that the streams and `NO_COLOR` allow.
     #[must_use]
     pub(crate) fn new(json: bool) -> Self {
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let colour = may_colour(std::env::var_os("NO_COLOR"));
         Self { json, watched: io::stderr().is_terminal(), bold: colour && io::stdout().is_terminal() }
     }
 
@@ -250,6 +251,11 @@ fn sentences(failure: &Failure) -> Vec<String> {
     std::iter::once(first).chain(links).collect()
 }
 
+/// Whether this value of `NO_COLOR` allows colours.
+pub(super) fn may_colour(no_color: Option<OsString>) -> bool {
+    no_color.is_none_or(|value| value.is_empty())
+}
+
 /// Returns the text as one line, with escapes for characters that have an effect on a terminal: control characters,
 /// line ends, and marks that change the direction of writing.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
@@ -326,6 +332,14 @@ pub(crate) async fn reader_gone() {
 mod tests {
     use super::*;
 
+    /// `NO_COLOR` with any text turns colours off. Unset or empty, it allows them.
+    #[test]
+    fn no_color_turns_colours_off() {
+        for (value, allowed) in [(None, true), (Some(""), true), (Some("1"), false), (Some("0"), false)] {
+            assert_eq!(may_colour(value.map(OsString::from)), allowed, "{value:?}");
+        }
+    }
+
     /// Columns are aligned for any content, and no line ends in blanks.
     #[test]
     fn tables_are_aligned() {
@@ -354,7 +368,7 @@ mod tests {
             assert_eq!(plain(text), shown);
         }
         assert_eq!(cells(&["a\nb"]), ["a\\nb"]);
-        let failure = Failure::usage("bad \u{1b}[31mname\n");
+        let failure = Failure::usage("<NAME>", "bad \u{1b}[31mname\n");
         assert_eq!(sentences(&failure), ["bad \\u{1b}[31mname\\n"]);
     }
 }

@@ -114,14 +114,15 @@ impl Ports {
     }
 }
 
-/// The failure of a node that did not open. It is one of the command line if another config would help.
-pub(super) fn unopened(error: OpenNodeError) -> Failure {
+/// The failure of a node that did not open. It is one of the command line if another config would help, which this
+/// option names.
+pub(super) fn unopened(error: OpenNodeError, option: &str) -> Failure {
     let in_config = matches!(
         error,
         OpenNodeError::Tls(_) | OpenNodeError::Exposed(_) | OpenNodeError::Auth(_) | OpenNodeError::Audit { .. }
     );
-    let code = if in_config { ErrorCode::Invalid } else { ErrorCode::Internal };
-    Failure { names_next_step: true, ..Failure::new(code, error.to_string()) }
+    let stopped = Failure::stopped(error.to_string());
+    if in_config { Failure { code: ErrorCode::Invalid, ..stopped }.of_field(option) } else { stopped }
 }
 
 impl Server {
@@ -245,8 +246,7 @@ pub(super) fn check_certificates(config: &Config) -> Result<Vec<CertificateEnd>,
     let mut own = Vec::new();
     if let Protection::Tls { files, .. } = &config.tls.peer {
         let checked = PeerTls::new(files, &config.cluster, config.node);
-        let refused = |error: TlsError| Failure { names_next_step: true, ..Failure::usage(error.to_string()) };
-        own.push(checked.map_err(refused)?.own());
+        own.push(checked.map_err(|error| wrong_files(&error))?.own());
     }
     for port in [Port::Client, Port::Http] {
         own.extend(tls(config, port)?.map(|tls| tls.own()));
@@ -259,8 +259,12 @@ pub(super) fn tls(config: &Config, port: Port) -> Result<Option<PortTls>, Failur
     let protection = if port == Port::Http { &config.tls.http } else { &config.tls.client };
     let Protection::Tls { mode, files, client_cert_required } = protection else { return Ok(None) };
     let (required, plain) = (*client_cert_required, mode.accepts_plain());
-    let tls = PortTls::for_clients(port, files, &config.cluster, required, plain);
-    tls.map(Some).map_err(|error| Failure { names_next_step: true, ..Failure::usage(error.to_string()) })
+    let tls = PortTls::for_clients(port, files, &config.cluster, config.node, required, plain);
+    tls.map(Some).map_err(|error| wrong_files(&error))
+}
+
+fn wrong_files(error: &TlsError) -> Failure {
+    Failure { names_next_step: true, ..Failure::usage("--config", error.to_string()) }
 }
 
 async fn bind(address: SocketAddr, peers: &str, instead: &str) -> Result<TcpListener, Failure> {

@@ -60,11 +60,26 @@ fn a_usage_error_names_its_option() {
         (&["acquire", "nightly", "--for", "10"][..], Some("--for")),
         (&["acquire", "nightly", "--for=10"], Some("--for")),
         (&["status", "--colour"], Some("--colour")),
+        (&["acquire", "nightly", "--for", "-5s"], Some("--for")),
+        (&["lock", "a", "-w", "-1s", "--", "true"], Some("--wait")),
         (&["check", "nightly"], Some("<TOKEN>")),
+        (&["explain"], Some("<NAME>")),
+        (&["audit", "verify"], Some("<FILES>")),
         (&["sessoins"], None),
     ] {
-        assert_eq!(wrong_option(&parsed(wrong).expect_err("wrong")), option, "{wrong:?}");
+        assert_eq!(wrong_option(&parsed(wrong).expect_err("wrong")).as_deref(), option, "{wrong:?}");
     }
+    let negative = what_is_wrong(&parsed(&["lock", "a", "-w", "-1s", "--", "true"]).expect_err("no time"));
+    assert!(negative.contains("write it like") && !negative.contains("-- -1"), "{negative}");
+}
+
+/// An argument that may be left out has the same name in errors as one that is needed.
+#[test]
+fn an_optional_value_is_named_like_a_needed_one() {
+    let error = parsed(&["wait", ""]).expect_err("no name");
+    assert_eq!(wrong_option(&error).as_deref(), Some("<NAME>"));
+    let error = parsed(&["history", ""]).expect_err("no name");
+    assert_eq!(wrong_option(&error).as_deref(), Some("<NAME>"));
 }
 
 /// A variable that is set and empty is the value of its option. The error names the variable, and what to do.
@@ -72,11 +87,26 @@ fn a_usage_error_names_its_option() {
 fn an_empty_variable_is_named() {
     let error = || parsed(&["--ca", "", "status"]).expect_err("no file");
     let variable = |name: &str, value: &str| [(name.into(), value.into())].into_iter();
-    let text = what_is_wrong(&with_tip(error(), variable("LOCKKEEPER_CA", "")));
+    let text = what_is_wrong(&with_tip(error(), &[], variable("LOCKKEEPER_CA", "")));
     assert!(text.ends_with("; tip: unset LOCKKEEPER_CA, or give it a value: it is empty"), "{text}");
     for other in [variable("LOCKKEEPER_CA", "ca.pem"), variable("CA", "")] {
-        assert_eq!(what_is_wrong(&with_tip(error(), other)), what_is_wrong(&error()));
+        assert_eq!(what_is_wrong(&with_tip(error(), &[], other)), what_is_wrong(&error()));
     }
+}
+
+/// The error about a wrong value names the variable that gave it, but not if the value is on the line.
+#[test]
+fn the_variable_of_a_wrong_value_is_named() {
+    let text = |arguments: &[&str], name: &str| {
+        let error = parsed(&["--timeout", "10", "status"]).expect_err("10 of what?");
+        let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
+        what_is_wrong(&with_tip(error, &arguments, [(name.into(), "10".into())].into_iter()))
+    };
+    assert!(text(&["lockkeeper", "status"], "LOCKKEEPER_TIMEOUT").ends_with("; tip: it comes from LOCKKEEPER_TIMEOUT"));
+    for line in [&["lockkeeper", "status", "-t10"][..], &["lockkeeper", "--timeout=10"], &["lockkeeper", "-t", "10"]] {
+        assert!(!text(line, "LOCKKEEPER_TIMEOUT").contains("it comes from"), "{line:?}");
+    }
+    assert!(!text(&["lockkeeper", "status"], "LOCKKEEPER_NODE").contains("it comes from"));
 }
 
 /// Invalid names, handles, tokens and positions are refused with the bound, before any request is sent.
@@ -228,6 +258,20 @@ fn internal_commands_are_not_proposed() {
         assert!(!proposed(word).contains("\n\n\n"), "{:?}", proposed(word));
     }
     assert!(proposed("acquir").contains("'acquire'"), "{}", proposed("acquir"));
+}
+
+/// A line without a command gets the help of what it names, also if an option or a variable is set. Neither the help
+/// nor the error names an internal command.
+#[test]
+fn a_missing_command_gets_the_help() {
+    for (line, usage) in [(&["--json"][..], "Usage: lockkeeper "), (&["member", "--json"], "Usage: lockkeeper member ")]
+    {
+        let error = parsed(line).expect_err("no command");
+        assert_eq!(error.kind(), ErrorKind::MissingSubcommand, "{line:?}");
+        let help = help_of(&error).to_string();
+        assert!(help.contains(usage) && !help.contains("__"), "{help}");
+        assert!(!what_is_wrong(&error).contains("__"), "{}", what_is_wrong(&error));
+    }
 }
 
 /// Completions offer every command except the hidden ones.

@@ -22,7 +22,7 @@ pub(super) fn check(draft: Draft, source: Source<'_>) -> Checked<Config> {
         return Err(Refused::new(&node.place, problem, "set node to one of them, or add its [[member]] on every node"));
     };
     let listen = listen(&draft, member)?;
-    let tls = super::tls::check(&draft, &listen)?;
+    let tls = super::tls::check(&draft, &listen, source)?;
     let auth = super::tls::auth(&draft, &listen, &tls)?;
     Ok(Config {
         cluster: cluster(&draft)?,

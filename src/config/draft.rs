@@ -132,7 +132,7 @@ pub(super) struct DraftRate {
 const TIMES: [&str; 3] = ["heartbeat", "election_min", "election_max"];
 
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 23] = [
+pub(super) const SCALARS: [&str; 45] = [
     "cluster",
     "peers_id",
     "node",
@@ -149,8 +149,30 @@ pub(super) const SCALARS: [&str; 23] = [
     "tls.cert",
     "tls.key",
     "tls.refuse",
+    "tls.client.ca",
+    "tls.client.cert",
+    "tls.client.key",
+    "tls.client.refuse",
+    "tls.client.mode",
+    "tls.client.insecure",
+    "tls.client.client_cert",
+    "tls.peer.ca",
+    "tls.peer.cert",
+    "tls.peer.key",
+    "tls.peer.refuse",
+    "tls.peer.mode",
+    "tls.peer.insecure",
+    "tls.peer.client_cert",
+    "tls.http.ca",
+    "tls.http.cert",
+    "tls.http.key",
+    "tls.http.refuse",
+    "tls.http.mode",
+    "tls.http.insecure",
+    "tls.http.client_cert",
     "auth.file",
     "audit.file",
+    "quota.commands_a_second",
     "limits.client_connections",
     "limits.client_connections_an_address",
     "limits.http_connections",
@@ -200,6 +222,9 @@ impl Draft {
             *slot = Some(Placed { value: at.value.parse().map_err(refused)?, place: at.place });
             return Ok(());
         }
+        if let Some((listener, key)) = self.listener(key) {
+            return listener.set(key, at);
+        }
         let slot = match key {
             "cluster" => &mut self.cluster,
             "peers_id" => &mut self.peers_id,
@@ -231,6 +256,7 @@ impl Draft {
     fn number(&mut self, key: &str) -> Option<&mut Option<Placed<u64>>> {
         Some(match key {
             "node" => &mut self.node,
+            "quota.commands_a_second" => &mut self.quota.commands_a_second,
             "limits.client_connections" => &mut self.limits.client_connections,
             "limits.client_connections_an_address" => &mut self.limits.client_connections_an_address,
             "limits.http_connections" => &mut self.limits.http_connections,
@@ -238,6 +264,41 @@ impl Draft {
             "limits.watchers_a_principal" => &mut self.limits.watchers_a_principal,
             _ => return None,
         })
+    }
+
+    /// Returns the section of a listener that a key names, and the key in it; `None` for any other key.
+    fn listener<'k>(&mut self, key: &'k str) -> Option<(&mut DraftListener, &'k str)> {
+        let (listener, key) = key.strip_prefix("tls.")?.split_once('.')?;
+        Some(match listener {
+            "client" => (&mut self.tls.client, key),
+            "peer" => (&mut self.tls.peer, key),
+            "http" => (&mut self.tls.http, key),
+            _ => return None,
+        })
+    }
+}
+
+impl DraftListener {
+    fn set(&mut self, key: &str, at: Placed<String>) -> Result<(), Refused> {
+        let slot = match key {
+            "ca" => &mut self.ca,
+            "cert" => &mut self.cert,
+            "key" => &mut self.key,
+            "refuse" => &mut self.refuse,
+            "mode" => &mut self.mode,
+            "client_cert" => &mut self.client_cert,
+            "insecure" => {
+                let refused = |_| {
+                    let problem = format!("insecure must be true or false, got {:?}", at.value);
+                    Refused::new(&at.place, problem, "write one of them")
+                };
+                self.insecure = Some(Placed { value: at.value.parse().map_err(refused)?, place: at.place });
+                return Ok(());
+            }
+            other => return Err(Refused::new(&at.place, format!("there is no setting {other}"), "unset it")),
+        };
+        *slot = Some(at);
+        Ok(())
     }
 }
 
@@ -247,12 +308,30 @@ fn unreadable(error: &toml::de::Error, text: &str) -> Refused {
     if let Some((problem, fix)) = error.span().and_then(|span| of_another_type(&message, text, span)) {
         return Refused::new(&place, problem, fix);
     }
+    if let Some((problem, fix)) = error.span().and_then(|span| of_structure(&message, text, span)) {
+        return Refused::new(&place, problem, fix);
+    }
     let fix = match message.split_once("unknown field") {
         Some(_) => "remove it, or use one of the keys named here",
         None if message.contains("missing field") => "add it",
         None => "write it as the manual's example does",
     };
     Refused::new(&place, message, fix)
+}
+
+/// Returns the problem of a key that is written twice, or of a list of sections that is written as one section, and the
+/// fix. `None` for another error.
+fn of_structure(message: &str, text: &str, at: Range<usize>) -> Option<(String, String)> {
+    if message == "duplicate key" {
+        return Some((format!("{} is written twice", text.get(at)?), "remove one".to_owned()));
+    }
+    if message != "invalid type: map, expected a sequence" {
+        return None;
+    }
+    let end = text.get(at.start..)?.find('\n').map_or(text.len(), |length| at.start + length);
+    let header = text.get(..end)?.lines().rev().find(|line| line.trim_start().starts_with('['))?;
+    let section = header.trim_start().trim_start_matches('[').split(']').next()?;
+    Some((format!("{section} is a list of sections"), format!("write [[{section}]]")))
 }
 
 /// Returns the problem of a value of another type than its key needs, and the fix. `None` for another error.

@@ -165,9 +165,13 @@ fn bad_toml_and_wrong_types_are_refused_with_their_line() {
             "25: insecure must be true or false, got \"true\"; write it without quotes",
         ),
         ("node = 1", "node = ", "2: "),
+        ("node = 1", "node = 1\nnode = 2", "3: node is written twice; remove one"),
+        ("profile = \"lan\"", "profile = \"lan\"\n[timing]", "22: timing is written twice; remove one"),
     ] {
         refused(from, to, &format!("n1.toml:{error}"), "");
     }
+    let one = read("node = 1\n\n[member]\nid = 1\n").expect_err("one section").to_string();
+    assert_eq!(one, "n1.toml:3: member is a list of sections; write [[member]]");
 }
 
 /// A file that does not exist is refused with the line and the key that name it.
@@ -275,6 +279,25 @@ fn the_environment_lies_over_the_file() {
     let error = with("LOCKKEEPER_TIMING__PROFIL", "lan").expect_err("no such key");
     assert!(error.fix.contains("LOCKKEEPER_TIMING__PROFILE"), "{error}");
     assert!(with("LOCKKEEPER_NODE", "one").is_err());
+    let rates = with("LOCKKEEPER_QUOTA__COMMANDS_A_SECOND", "50").unwrap().rates;
+    assert_eq!(rates.of(&crate::model::Namespace::default()), Some(50));
+    let error = with("LOCKKEEPER_TLS__CLIENT__MODE", "maybe").expect_err("no such mode");
+    assert_eq!(error.place, "environment variable LOCKKEEPER_TLS__CLIENT__MODE");
+    let error = with("LOCKKEEPER_TLS__HTTP__INSECURE", "yes").expect_err("neither").to_string();
+    assert!(error.contains("LOCKKEEPER_TLS__HTTP__INSECURE: insecure must be true or false"), "{error}");
+    let open = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
+    let insecure = ("LOCKKEEPER_TLS__CLIENT__INSECURE".to_owned(), "true".to_owned());
+    assert!(read(&open).is_err() && Config::from_toml("n1.toml", &open, [insecure]).is_ok());
+}
+
+/// Each scalar key can be set by its variable.
+#[test]
+fn every_scalar_has_a_variable() {
+    for key in draft::SCALARS {
+        let variable = format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"));
+        let error = with(&variable, "x").map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(!error.contains("there is no setting"), "{error}");
+    }
 }
 
 /// The profiles meet the rules for custom times.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::draft::{Draft, DraftFile, DraftListener, DraftTls};
-use super::place::{ConfigError, Place, Placed, Refused};
+use super::place::{ConfigError, Place, Placed, Refused, Source};
 use crate::net::TlsFiles;
 
 /// How a listener protects its connections.
@@ -134,10 +134,10 @@ pub(super) fn check_files(draft: &Draft) -> Result<(), Refused> {
     Ok(())
 }
 
-pub(super) fn check(draft: &Draft, listen: &super::Listen) -> Result<Tls, Refused> {
+pub(super) fn check(draft: &Draft, listen: &super::Listen, source: Source<'_>) -> Result<Tls, Refused> {
     let listener = |name, of, address, written| {
         let protection = Listener { draft, name, of }.protection()?;
-        refuse_exposed(name, address, written, &protection)?;
+        refuse_exposed(name, address, written, &protection, source)?;
         Ok::<_, Refused>(protection)
     };
     Ok(Tls {
@@ -186,8 +186,10 @@ fn refuse_exposed(
     address: Option<SocketAddr>,
     written: Option<&Placed<String>>,
     protection: &Protection,
+    source: Source<'_>,
 ) -> Result<(), Refused> {
     let Some((problem, fix)) = address.and_then(|address| protection.exposure(name, address)) else { return Ok(()) };
+    let fix = format!("make certificates with \"lockkeeper certs certs --config {}\" and {fix}", source.name);
     Err(Refused::new(written.map_or(&Place::File, |at| &at.place), problem, fix))
 }
 
@@ -209,9 +211,11 @@ impl Listener<'_> {
         let (cert, key) = match (cert, key) {
             (Some(cert), Some(key)) => (cert, key),
             (None, None) => {
-                if let Some(mode) = &of.mode {
-                    let problem = format!("tls.{name}.mode is set, and there is no certificate");
-                    return Err(Refused::new(&mode.place, problem, "set ca, cert and key under [tls]"));
+                let set =
+                    [("mode", &of.mode), ("client_cert", &of.client_cert), ("ca", &of.ca), ("refuse", &of.refuse)];
+                if let Some((key, Some(at))) = set.into_iter().find(|(_, at)| at.is_some()) {
+                    let problem = format!("tls.{name}.{key} is set, and there is no certificate");
+                    return Err(Refused::new(&at.place, problem, "set ca, cert and key under [tls]"));
                 }
                 return Ok(Protection::Plain { insecure: insecure.is_some() });
             }

@@ -14,7 +14,6 @@ use super::connection_count::Counted;
 use super::connection_info::ConnectionInfo;
 use super::descriptor_share::Descriptor;
 use super::port::Port;
-use super::prefixed::writes_to_stream;
 
 /// Bytes with which an HTTP/2 connection begins: the preface of 24 bytes, and the header of the first frame. From then
 /// on, keepalive pings detect a silent peer.
@@ -149,7 +148,27 @@ impl<S: AsyncRead + Unpin> AsyncRead for Accepted<S> {
     }
 }
 
-writes_to_stream!(Accepted);
+impl<S: AsyncWrite + Unpin> AsyncWrite for Accepted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
 
 #[cfg(test)]
 mod tests {

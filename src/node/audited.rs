@@ -10,7 +10,9 @@ use super::Node;
 use crate::audit::{AuditRecord, Phase};
 use crate::auth::{Right, Who};
 use crate::limits;
-use crate::model::{Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Reply, Setting};
+use crate::model::{
+    Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Principal, Reply, Setting,
+};
 use crate::net::PortTls;
 use crate::service::{Call, MemberChange, Operation, ServiceError, Source};
 
@@ -102,7 +104,7 @@ impl Act {
         }
     }
 
-    fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+    pub(super) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.facts.insert(name, value.to_string());
         self
     }
@@ -245,7 +247,7 @@ impl Node {
 
     /// Writes that the node uses other certificates or another list of refused ones from now on.
     pub fn audit_certificates(&self) {
-        self.audit_own("reload-certificates");
+        self.audit_own(Act::new("reload-certificates", []));
     }
 
     /// Writes the first use of a token since the node has started.
@@ -261,17 +263,17 @@ impl Node {
         }
         seen.insert(*hash);
         drop(seen);
-        self.audit_own("first-use");
+        self.audit_own(Act::new("first-use", []));
     }
 
     /// Writes an act of the node itself.
-    pub(super) fn audit_own(&self, act: &'static str) {
+    pub(super) fn audit_own(&self, act: Act) {
         let Some(log) = &self.core.audit else { return };
         let rules = self.core.auth.as_ref().map(|auth| format!("{:016x}", auth.rules().digest()));
-        let mut record = self.record(Act::new(act, []), Phase::Done);
+        let mut record = self.record(act, Phase::Done);
         record.facts.extend(rules.map(|digest| ("rules", digest)));
         if let Err(error) = log.write(&record) {
-            tracing::error!(node = self.core.id, %error, act, "a line is missing in the audit log");
+            tracing::error!(node = self.core.id, %error, act = record.act, "a line is missing in the audit log");
         }
     }
 
@@ -284,9 +286,16 @@ impl Node {
         facts.extend(proof.map(|proof| ("proof", proof)));
         let who = match self.authorizer() {
             Ok(Some(authorizer)) => authorizer.principal.to_string(),
-            Ok(None) => "local".to_owned(),
+            Ok(None) if self.caller.who == Who::Local => Principal::local().to_string(),
+            Ok(None) => self.named().cloned().unwrap_or_default().to_string(),
             Err(_) => "unknown".to_owned(),
         };
+        // Such a certificate proves its name, but the rules do not count it.
+        if let Who::Certificate { name, .. } = &self.caller.who
+            && name.as_str() != who
+        {
+            facts.insert("certificate", name.to_string());
+        }
         let from = self.caller.from.map(|from| from.to_string());
         AuditRecord { act: name, phase, principal: who, from, facts }
     }
@@ -301,7 +310,7 @@ fn refusal_of(reply: &Reply) -> Option<String> {
 /// Names the end of that log in the node's own log from time to time, so that a removed end shows.
 pub(super) async fn keep(node: Node) {
     let Some(log) = &node.core.audit else { return };
-    node.audit_own("start");
+    node.audit_own(Act::new("start", []));
     if let Some(certificates) = &node.core.shared.certificates {
         node.audit_port(&certificates.port);
     }
@@ -313,7 +322,7 @@ pub(super) async fn keep(node: Node) {
             tracing::error!(node = node.core.id, %error, "the number of refusals is missing in the audit log");
         }
         if stopped {
-            node.audit_own("stop");
+            node.audit_own(Act::new("stop", []));
         }
         let (lines, hash) = log.end();
         let due = pauses % (limits::AUDIT_END_LOG_MS / limits::AUDIT_LEFT_OUT_MS) == 0;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::auth::{Access, AuthError, Who};
+use crate::model::WallTime;
 use crate::service::Source;
 
 /// The caller of a handle, and where its calls come from.
@@ -27,19 +28,19 @@ pub(super) struct Auth {
 
 impl Auth {
     /// Reads the file of rules.
-    pub(super) fn open(path: PathBuf) -> Result<Self, AuthError> {
-        let access = Access::from_file(&path)?;
+    pub(super) fn open(path: PathBuf, now: WallTime) -> Result<Self, AuthError> {
+        let access = Access::from_file(&path, now)?;
         Ok(Self { path, access: watch::Sender::new(Arc::new(access)) })
     }
 
-    /// Reads the file again. Returns whether the rules are others now.
-    pub(super) fn reload(&self) -> Result<bool, AuthError> {
-        let read = Arc::new(Access::from_file(&self.path)?);
-        Ok(self.access.send_if_modified(|access| {
-            let changed = *access != read;
-            *access = read;
-            changed
-        }))
+    /// Reads the file again. Returns the rules before, if they were others.
+    pub(super) fn reload(&self, now: WallTime) -> Result<Option<Arc<Access>>, AuthError> {
+        let mut access = Arc::new(Access::from_file(&self.path, now)?);
+        let changed = self.access.send_if_modified(|current| {
+            std::mem::swap(current, &mut access);
+            *current != access
+        });
+        Ok(changed.then_some(access))
     }
 
     pub(super) fn rules(&self) -> Arc<Access> {

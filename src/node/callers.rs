@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use super::Node;
+use super::audited::Act;
 use super::auth::{Auth, Caller};
 use super::authorizer::Authorizer;
 use super::validate;
@@ -34,14 +35,16 @@ impl Node {
     /// The file cannot be used. Then nothing changes.
     pub fn reload_auth(&self) -> Result<(), AuthError> {
         let Some(auth) = &self.core.auth else { return Ok(()) };
-        if auth.reload()? {
-            tracing::info!(
-                node = self.core.id,
-                digest = format!("{:016x}", auth.rules().digest()),
-                "the rules have changed"
-            );
-            self.audit_own("reload-rules");
+        let Some(before) = auth.reload(self.core.clock.wall())? else { return Ok(()) };
+        let rules = auth.rules();
+        tracing::info!(node = self.core.id, digest = format!("{:016x}", rules.digest()), "the rules have changed");
+        let (principals, tokens) = rules.removed_since(&before);
+        let mut act = Act::new("reload-rules", []);
+        let removed = [("removed_principals", principals), ("removed_tokens", tokens)];
+        for (fact, removed) in removed.into_iter().filter(|(_, removed)| !removed.is_empty()) {
+            act = act.with(fact, removed.join(", ")).with("sessions", "none ends early: each lives for its TTL");
         }
+        self.audit_own(act);
         Ok(())
     }
 

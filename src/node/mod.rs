@@ -168,8 +168,7 @@ impl Node {
     /// # Errors
     /// The files cannot be used. Then the node continues with those that it has.
     pub fn reload_certificates(&self) -> Result<bool, crate::net::TlsError> {
-        let Some(certificates) = &self.core.shared.certificates else { return Ok(false) };
-        Ok(certificates.tls.reload()? | certificates.port.reload()?)
+        self.core.shared.certificates.as_ref().map_or(Ok(false), |certificates| certificates.tls.reload())
     }
 
     /// Waits until an error that the node cannot recover from stops it, and returns the reason.

@@ -188,7 +188,7 @@ mod tests {
     use crate::limits::RATES_SWEPT_MIN;
     use crate::model::{
         Alter, Alteration, DocumentId, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, LogTime,
-        Metadata, OpenSession, ProcessId, Release, RequestId, SessionClose, SessionId,
+        Metadata, OpenSession, ProcessId, Release, RequestId, SessionClose, SessionId, WallTime,
     };
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
@@ -246,7 +246,7 @@ mod tests {
     /// The principal `ci`, with these lines in its entry.
     fn authorizer(rates: &str) -> Authorizer {
         let text = format!("version = 1\n[[principal]]\nname = \"ci\"\nroles = []\n{rates}");
-        let access = Arc::new(Access::from_toml("auth.toml", &text).expect("good rules"));
+        let access = Arc::new(Access::from_toml("auth.toml", &text, WallTime(0)).expect("good rules"));
         Authorizer { access, principal: Principal::parse("ci").expect("legal") }
     }
 

@@ -15,7 +15,9 @@ use super::{Node, validate};
 use crate::auth::{ClusterRight, Denied, Who};
 use crate::limits;
 use crate::machine::Machine;
-use crate::model::{Command, LogTime, Outcome, Principal, Query, QueryReply, Refusal, Reply, SessionId, Submission};
+use crate::model::{
+    Command, Invalid, LogTime, Outcome, Principal, Query, QueryReply, Refusal, Reply, SessionId, Submission,
+};
 use crate::raft::ProposeError;
 use crate::service::{
     Call, ClaimRef, Download, Events, Freshness, LockService, NotSent, Operation, Proof, RenewalCall, Scope,
@@ -38,6 +40,11 @@ impl LockService for Node {
             self.core.shared.metrics.refusals.of_answer(&known);
             known.map_err(|error| node.noted("login", error))?;
             node.audit_first_use();
+        } else if self.core.audit.is_some()
+            && let Ok(shown @ Who::Certificate { .. }) = who()
+        {
+            // Without rules it gives no right, but the audit log names it.
+            node.caller.who = shown;
         }
         Ok(node)
     }
@@ -258,7 +265,7 @@ impl Node {
             answer.send(Ok(known)).ok();
             return Ok(reply);
         }
-        let since = call.command.is_sessionless().then(|| self.sent_at(&call));
+        let since = call.command.is_sessionless().then(|| self.sent_at(&call)).transpose()?;
         let submission = Submission { principal: call.principal, since, command: call.command };
         self.core.queue.command(self.source(authorizer), submission, answer).map_err(|why| self.not_sent(why))?;
         Ok(reply)
@@ -266,11 +273,21 @@ impl Node {
 
     /// Returns the log time when the caller first sent a command without a session, or an earlier time. It is the log
     /// time that the caller knew, or else the leader's log time less the age that the caller reports.
-    fn sent_at(&self, call: &Call) -> LogTime {
-        call.since.unwrap_or_else(|| {
-            let now = self.core.queue.log_time().unwrap_or_default();
-            LogTime(now.0.saturating_sub(call.age_ms))
-        })
+    ///
+    /// # Errors
+    /// Refuses a log time that is far in the future, because a late copy of the command would be executed. The clock of
+    /// an earlier leader was at most one step ahead of the log: the longest election timeout.
+    fn sent_at(&self, call: &Call) -> Result<LogTime, ServiceError> {
+        let now = self.core.queue.log_time();
+        let Some(since) = call.since else {
+            return Ok(LogTime(now.unwrap_or_default().0.saturating_sub(call.age_ms)));
+        };
+        match now.filter(|now| now.after_ms(limits::ELECTION_MS_MAX) < since) {
+            None => Ok(since),
+            Some(now) => {
+                Err(Invalid::new("since", format!("a log time that has passed, at most {}", now.0), since.0).into())
+            }
+        }
     }
 
     /// Answers a query of a caller here, or at the leader.

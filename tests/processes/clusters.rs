@@ -66,6 +66,10 @@ async fn two_clusters_behind_one_list_are_a_usage_error() {
     let warning = format!("{} belongs to cluster {} and is left out", other.node.client, other.cluster_id);
     let (code, _, stderr) = ran(command(&mixed, &[&["--cluster", &one.cluster_id], &lock[..]].concat()));
     assert_eq!((code, stderr.matches(&warning).count()), (Some(0), 1), "{stderr}");
+    let (code, _, stderr) = ran(command(&mixed, &[&["--json", "--cluster", &one.cluster_id], &lock[..]].concat()));
+    let lines = stderr.lines().map(|line| serde_json::from_str::<Value>(line).expect("an object"));
+    let warnings = lines.filter(|line| line["warning"].as_str().is_some_and(|text| text.contains(&warning)));
+    assert_eq!((code, warnings.count()), (Some(0), 1), "{stderr}");
     let mut by_variable = command(&mixed, &["status", "--json"]);
     by_variable.env("LOCKKEEPER_CLUSTER", &one.cluster_id);
     let (code, shown, stderr) = ran(by_variable);
@@ -80,6 +84,7 @@ async fn two_clusters_behind_one_list_are_a_usage_error() {
     let (code, _, stderr) = ran(command(&mixed, &["--cluster", "one", "status"]));
     assert_eq!(code, Some(64), "{stderr}");
     assert!(stderr.contains("--cluster") && stderr.contains("32 hexadecimal digits"), "{stderr}");
+    assert!(stderr.contains("`lockkeeper status` shows it"), "{stderr}");
 }
 
 /// Reads the cluster id from each node. All must be equal.

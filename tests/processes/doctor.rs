@@ -56,7 +56,7 @@ pub(crate) fn top(cluster: &Cluster, options: &[&str]) -> Value {
 }
 
 /// A healthy cluster passes. A dead node is a failure of the quorum, and a directory of another node, one that others
-/// can read, and a port that another process has are named.
+/// can read, and a port that another process has are named, also while the node runs.
 #[tokio::test]
 async fn what_is_broken_is_named() {
     let mut cluster = Cluster::start().await;
@@ -74,6 +74,20 @@ async fn what_is_broken_is_named() {
     let mut alone = cluster.command(&["doctor", "--config", &file, "--json"]);
     let examined = examine(alone.env_remove("LOCKKEEPER_ENDPOINTS"));
     assert_eq!(examined.level("quorum"), "ok", "{}", examined.text);
+
+    // The node runs, and another process has the port that its changed file names.
+    let own = fs::read_to_string(cluster.config(1)).expect("a configuration");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let changed = own.replace(&cluster.http(1), &taken.local_addr().expect("bound").to_string());
+    assert_ne!(changed, own);
+    fs::write(cluster.config(1), changed).expect("a configuration");
+    let examined = doctor(&cluster, 1);
+    assert_eq!(examined.level("ports"), "fail", "{}", examined.text);
+    for process in [cluster.process(1), std::process::id()] {
+        assert!(examined.text.contains(&format!("(pid {process})")), "{}", examined.text);
+    }
+    fs::write(cluster.config(1), own).expect("a configuration");
+    drop(taken);
 
     cluster.kill(3);
     // A cluster of two nodes survives no failure.

@@ -40,6 +40,7 @@ mod python;
 mod random;
 mod restarts;
 mod security;
+mod sign_in;
 mod schedulers;
 #[path = "../cli_pty/screen.rs"]
 mod screen;

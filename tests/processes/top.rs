@@ -24,6 +24,26 @@ async fn measured(cluster: &Cluster) -> Value {
     .await
 }
 
+/// Without a quorum, a frame says that the locks are not known, and not that none is held.
+#[tokio::test]
+async fn locks_are_not_known_while_no_node_leads() {
+    let mut cluster = Cluster::start().await;
+    let held = cluster.client().lock("nightly").acquire().await.unwrap();
+    cluster.kill(2);
+    cluster.kill(3);
+    let frame = wait_for("no node leads", async || {
+        // While the last leader is still believed in, the locks cannot be read.
+        let printed = cluster.command(&["top", "--delay", "100ms", "--json"]).output().expect("ran");
+        let frame: Value = serde_json::from_slice(&printed.stdout).unwrap_or_default();
+        let is_complete = frame.is_object() && frame["leader"].is_null();
+        if is_complete { Ok(frame) } else { Err(String::from_utf8_lossy(&printed.stderr).into_owned()) }
+    })
+    .await;
+    assert_eq!(frame["locks"], serde_json::json!([]), "{frame}");
+    assert!(frame["notes"].to_string().contains("the locks are not known while no node leads"), "{frame}");
+    drop(held);
+}
+
 /// Under TLS, too, a frame has what each node measured.
 #[tokio::test]
 async fn nodes_are_measured_under_tls() {

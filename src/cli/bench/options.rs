@@ -106,36 +106,44 @@ impl BenchOptions {
         let least = clients.div_ceil(BENCH_SESSIONS_A_CONNECTION_MAX);
         if self.connections() < least {
             let bound = format!("at least {least} for {clients} clients");
-            return Err(Invalid::new("connections", bound, self.connections()));
+            return Err(Invalid::new("--connections", bound, self.connections()));
         }
         if clients < self.connections() {
-            return Err(Invalid::new("connections", format!("at most one a client, {clients}"), self.connections()));
+            return Err(Invalid::new("--connections", format!("at most one a client, {clients}"), self.connections()));
         }
         let pairs = "only with the workloads pairs, held and failover";
         if !workload.makes_pairs() && in_flight != 1 {
-            return Err(Invalid::new("in-flight", pairs, in_flight));
+            return Err(Invalid::new("--in-flight", pairs, in_flight));
         }
         if let Some(rate) = rate.filter(|_| !workload.makes_pairs()) {
-            return Err(Invalid::new("rate", pairs, rate));
+            return Err(Invalid::new("--rate", pairs, rate));
         }
         if BENCH_LANES_MAX / clients < in_flight {
-            return Err(Invalid::new("in-flight", format!("at most {} in all", BENCH_LANES_MAX), in_flight * clients));
+            return Err(Invalid::new(
+                "--in-flight",
+                format!("at most {} in all", BENCH_LANES_MAX),
+                in_flight * clients,
+            ));
         }
         if foreign != 0 && workload != Workload::Affinity {
-            return Err(Invalid::new("foreign", "only with the workload affinity", foreign));
+            return Err(Invalid::new("--foreign", "only with the workload affinity", foreign));
         }
         if foreign != 0 && clients < 2 {
-            return Err(Invalid::new("foreign", "0 with a single client", foreign));
+            return Err(Invalid::new("--foreign", "0 with a single client", foreign));
         }
         let carried = u64::from(clients) * (LOCKS_A_SESSION_MAX as u64 - u64::from(in_flight));
         if workload == Workload::Held && carried < u64::from(held) {
-            return Err(Invalid::new("held", format!("at most {carried} with {clients} clients"), held));
+            return Err(Invalid::new("--held", format!("at most {carried} with {clients} clients"), held));
         }
         // At a lower rate, a time without an answer would not prove an outage.
         let usual = Duration::from_secs(2) / rate.unwrap_or(u32::MAX);
         if workload == Workload::Failover && gap < usual.max(Duration::from_millis(1)) {
             let least = humantime::format_duration(usual.max(Duration::from_millis(1)));
-            return Err(Invalid::new("gap", format!("at least {least} at this rate"), humantime::format_duration(gap)));
+            return Err(Invalid::new(
+                "--gap",
+                format!("at least {least} at this rate"),
+                humantime::format_duration(gap),
+            ));
         }
         Ok(())
     }
@@ -167,25 +175,25 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_refused() {
         for (arguments, expected) in [
-            (&["--clients", "9000", "--connections", "2"][..], "connections: at least 3 for 9000 clients, got 2"),
-            (&["--clients", "2", "--connections", "3"], "connections: at most one a client, 2, got 3"),
+            (&["--clients", "9000", "--connections", "2"][..], "--connections: at least 3 for 9000 clients, got 2"),
+            (&["--clients", "2", "--connections", "3"], "--connections: at most one a client, 2, got 3"),
             (
                 &["--workload", "drain", "--in-flight", "2"],
-                "in-flight: only with the workloads pairs, held and failover",
+                "--in-flight: only with the workloads pairs, held and failover",
             ),
             (
                 &["--workload", "handoff", "--rate", "7"],
-                "rate: only with the workloads pairs, held and failover, got 7",
+                "--rate: only with the workloads pairs, held and failover, got 7",
             ),
-            (&["--foreign", "1"], "foreign: only with the workload affinity, got 1"),
+            (&["--foreign", "1"], "--foreign: only with the workload affinity, got 1"),
             (
                 &["--workload", "affinity", "--foreign", "50", "--clients", "1"],
-                "foreign: 0 with a single client, got 50",
+                "--foreign: 0 with a single client, got 50",
             ),
-            (&["--clients", "10000", "--in-flight", "11"], "in-flight: at most 100000 in all, got 110000"),
-            (&["--workload", "held", "--clients", "1"], "held: at most 9999 with 1 clients, got 10000"),
-            (&["--workload", "failover", "--gap", "0s"], "gap: at least 1ms at this rate, got 0s"),
-            (&["--workload", "failover", "--rate", "10"], "gap: at least 200ms at this rate, got 100ms"),
+            (&["--clients", "10000", "--in-flight", "11"], "--in-flight: at most 100000 in all, got 110000"),
+            (&["--workload", "held", "--clients", "1"], "--held: at most 9999 with 1 clients, got 10000"),
+            (&["--workload", "failover", "--gap", "0s"], "--gap: at least 1ms at this rate, got 0s"),
+            (&["--workload", "failover", "--rate", "10"], "--gap: at least 200ms at this rate, got 100ms"),
         ] {
             let refusal = refusal(arguments).unwrap_or_else(|| panic!("{arguments:?} is not refused"));
             assert!(refusal.contains(expected), "{refusal}");

@@ -69,7 +69,7 @@ impl Servers {
     pub(super) fn find(pids: &[u32], status: &Status) -> Result<Self, Invalid> {
         if !pids.is_empty() {
             if let Some(pid) = pids.iter().find(|pid| used(&pid.to_string()).is_none()) {
-                return Err(Invalid::new("pids", "processes of this machine", pid));
+                return Err(Invalid::new("--pids", "processes of this machine", pid));
             }
             return Ok(Self { processes: pids.iter().map(|pid| (*pid, Vec::new())).collect(), unknown: Vec::new() });
         }

@@ -34,8 +34,8 @@ struct Verified {
     lines: Option<u64>,
     /// Hash of the last line.
     hash: Option<String>,
-    /// Lines that were cut because the node ended.
-    cut: Vec<u64>,
+    /// Whether a part of another line follows.
+    cut: bool,
     /// The first wrong line.
     line: Option<u64>,
     flaw: Option<String>,
@@ -43,7 +43,9 @@ struct Verified {
 
 /// Checks the chain of the files. Returns exit code 1 if it is broken.
 pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8, Failure> {
-    let unread = |path: &PathBuf, error: io::Error| Failure::usage(format!("{}: {error}", path.display()));
+    let unread = |path: &PathBuf, error: io::Error| {
+        Failure::usage("<FILES>", format!("{}: {error}; check the path", path.display()))
+    };
     let mut files = Vec::new();
     for path in &options.files {
         let first = File::open(path).and_then(audit::first_of).map_err(|error| unread(path, error))?;
@@ -52,10 +54,12 @@ pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8
     files.sort_by_key(|(first, _)| *first);
     let all =
         files.into_iter().fold(Box::new(io::empty()) as Box<dyn Read>, |all, (_, file)| Box::new(all.chain(file)));
-    match audit::verify(all).map_err(|error| Failure::usage(format!("the files cannot be read: {error}")))? {
+    let unreadable =
+        |error: io::Error| Failure::usage("<FILES>", format!("the files cannot be read: {error}; check the paths"));
+    match audit::verify(all).map_err(unreadable)? {
         Ok(proof) => {
             let (first, lines) = (Some(proof.first), Some(proof.lines));
-            let (hash, cut) = (Some(proof.hash.clone()), proof.cut.clone());
+            let (hash, cut) = (Some(proof.hash.clone()), proof.cut);
             let found = Verified { verified: true, first, lines, hash, cut, ..Verified::default() };
             output.answer(&found, || summary(&proof))
         }
@@ -68,10 +72,7 @@ pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8
 }
 
 fn summary(proof: &audit::AuditProof) -> String {
-    let cut = match proof.cut.len() {
-        0 => String::new(),
-        cut => format!(" {cut} of them are incomplete, as after a crash of the node."),
-    };
+    let cut = if proof.cut { " A part of another line follows, which the next start of the node removes." } else { "" };
     let before = match proof.first {
         1 => String::new(),
         first => format!(" Those before line {first} are in files that were not named."),

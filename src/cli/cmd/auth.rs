@@ -3,20 +3,19 @@
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::auth::{Access, AuthError, On, PrincipalView, Right, TokenHash, new_token, principal_name};
+use crate::auth::{Access, AuthError, On, PrincipalView, Right, TokenHash, new_token, principal_name, time};
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, NO, YES};
 use crate::cli::files::{PRIVATE, create, failed, locked, replace};
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
-use crate::limits::{TOKEN_DAYS, TOKEN_DAYS_MAX};
+use crate::limits::{CERTIFICATE_DAY_MS, TOKEN_DAYS, TOKEN_DAYS_MAX};
 use crate::model::{LockName, Namespace, Principal, WallTime};
-use crate::service::LockService;
+use crate::service::{ErrorCode, LockService};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum AuthCommand {
@@ -147,7 +146,7 @@ fn init(InitOptions { file, admin }: &InitOptions, output: &Output) -> Result<u8
          [[principal]]\nname = \"{admin}\"\nroles = [\"admin\"]\ncertificate = true\n"
     );
     let access = checked(file, &text)?;
-    create(file, &text, PRIVATE).map_err(failed("make", file))?;
+    create(file, &text, PRIVATE).map_err(failed("<FILE>", "make", file))?;
     if output.json {
         access.principals().try_for_each(|view| output.object(&PrincipalLine::of(&view)))?;
     }
@@ -158,11 +157,12 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
     let TokenOptions { file, principal, expires, out } = options;
     let clock = SystemClock::new();
     let secret = new_token([clock.random_u128(), clock.random_u128()]);
-    let hash = TokenHash::of(&secret).map_err(|error| Failure::usage(error.to_string()))?;
-    let end = WallTime(clock.wall().0.saturating_add(expires * 24 * 3_600_000));
-    let _locked = locked(file).map_err(failed("lock", file))?;
+    let hash = TokenHash::of(&secret).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
+    let end = WallTime(clock.wall().0.saturating_add(expires * CERTIFICATE_DAY_MS));
+    let _locked = locked(file).map_err(failed("<FILE>", "lock", file))?;
     let mut text = text_of(file)?;
-    checked(file, &text)?;
+    let access = checked(file, &text)?;
+    check_owner(file, principal, &access)?;
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -171,9 +171,9 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
     checked(file, &text)?;
     if let Some(out) = out {
         // The secret is kept before the file names its hash: a token that is lost would have to be revoked.
-        create(out, &format!("{secret}\n"), PRIVATE).map_err(failed("make", out))?;
+        create(out, &format!("{secret}\n"), PRIVATE).map_err(failed("--out", "make", out))?;
     }
-    replace(file, &text, PRIVATE)?;
+    replace("<FILE>", file, &text, PRIVATE)?;
     let shown = out.is_none().then_some(secret.as_str());
     if output.json {
         output.object(&TokenLine { principal: principal.as_str(), id: hash.id(), expires, token: shown })?;
@@ -185,7 +185,7 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
 }
 
 fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result<u8, Failure> {
-    let _locked = locked(file).map_err(failed("lock", file))?;
+    let _locked = locked(file).map_err(failed("<FILE>", "lock", file))?;
     let text = text_of(file)?;
     let access = checked(file, &text)?;
     let known = || access.principals().flat_map(|principal| principal.tokens).map(|(hash, _)| hash);
@@ -193,15 +193,16 @@ fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result
     let (Some(hash), None) = (named.next().filter(|_| 12 <= id.len()), named.next()) else {
         let ids = known().map(|hash| hash.id()).collect::<Vec<_>>().join(", ");
         let name = file.display();
-        return Err(Failure::usage(format!("{name} has no token {id}; there are: {ids}")));
+        return Err(Failure::usage("<ID>", format!("{name} has no token {id}; there are: {ids}")));
     };
     let text = without(&text, &hash.to_string());
     let left = checked(file, &text)?;
     if left.principals().flat_map(|principal| principal.tokens).any(|(other, _)| other == hash) {
         let name = file.display();
-        return Err(Failure::usage(format!("{name}: the [[token]] {id} is not written in lines; remove it by hand")));
+        let detail = format!("{name}: the [[token]] {id} is not written in lines; remove it by hand");
+        return Err(Failure::usage("<ID>", detail));
     }
-    replace(file, &text, PRIVATE)?;
+    replace("<FILE>", file, &text, PRIVATE)?;
     output.object_only(&serde_json::json!({ "id": hash.id(), "revoked": true }))
 }
 
@@ -227,7 +228,7 @@ fn without(text: &str, hash: &str) -> String {
 }
 
 fn list(CheckOptions { file, .. }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
-    let access = Access::from_file(file)?;
+    let access = Access::from_file(file, SystemClock::new().wall())?;
     let row = |view: PrincipalView<'_>| {
         let certificate = if view.certificate { "yes" } else { "no" };
         let token = |token: ListedToken| format!("{} until {}", token.id, &token.expires[..10]);
@@ -251,23 +252,27 @@ fn bounds(view: &PrincipalView<'_>) -> String {
 }
 
 fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
-    let access = Access::from_file(file)?;
+    let access = Access::from_file(file, SystemClock::new().wall())?;
     let [name, right, key] = can.as_slice() else {
-        return Err(Failure::usage("--can needs PRINCIPAL RIGHT NAMESPACE/NAME"));
+        return Err(Failure::usage("--can", "--can needs PRINCIPAL RIGHT NAMESPACE/NAME"));
     };
     let principal = access.principals().find(|view| view.name.as_str() == name).map(|view| view.name);
-    let absent = || Failure::usage(format!("{} has no principal {name:?}", file.display()));
+    let absent = || {
+        let names = access.principals().map(|view| view.name.to_string()).collect::<Vec<_>>().join(", ");
+        Failure::usage("--can", format!("{} has no principal {name:?}; there are: {names}", file.display()))
+    };
     let principal = principal.ok_or_else(absent)?;
     let right = match right.as_str() {
         "read" => Right::Read,
         "lock" => Right::Lock,
         "admin" => Right::Admin,
-        _ => return Err(Failure::usage(format!("there is no right {right:?}; use read, lock or admin"))),
+        _ => return Err(Failure::usage("--can", format!("there is no right {right:?}; use read, lock or admin"))),
     };
     let (namespace, lock) = key.split_once('/').unwrap_or((key, ""));
-    let namespace = Namespace::parse(namespace)?;
+    let wrong = |invalid| Failure::from(invalid).of_field("--can");
+    let namespace = Namespace::parse(namespace).map_err(wrong)?;
     if !lock.is_empty() {
-        LockName::parse(lock)?;
+        LockName::parse(lock).map_err(wrong)?;
     }
     // Without a name the question is about all names.
     let on = if lock.is_empty() { On::All } else { On::Name(lock) };
@@ -280,23 +285,31 @@ fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8,
     Ok(if may { YES } else { NO })
 }
 
-fn time(time: WallTime) -> String {
-    let at: SystemTime = UNIX_EPOCH + Duration::from_millis(time.0);
-    humantime::format_rfc3339_seconds(at).to_string()
+/// Refuses a principal that can have no token in a file.
+fn check_owner(file: &Path, principal: &Principal, access: &Access) -> Result<(), Failure> {
+    let owners = access.principals().filter(|view| !view.name.is_anonymous());
+    let owners = owners.map(|view| view.name.as_str()).collect::<Vec<_>>();
+    if owners.contains(&principal.as_str()) {
+        return Ok(());
+    }
+    let known = owners.join(", ");
+    let fix = format!("name one of {known}, or add a [[principal]] of this name");
+    let detail = format!("{} has no principal {:?} that can have a token; {fix}", file.display(), principal.as_str());
+    Err(Failure { names_next_step: true, ..Failure::usage("<PRINCIPAL>", detail) })
 }
 
 fn text_of(file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file).map_err(failed("read", file))
+    fs::read_to_string(file).map_err(failed("<FILE>", "read", file))
 }
 
 /// Checks a text before it is written, so that no command leaves a file that nodes refuse.
 fn checked(file: &Path, text: &str) -> Result<Access, Failure> {
-    Ok(Access::from_toml(&file.display().to_string(), text)?)
+    Ok(Access::from_toml(&file.display().to_string(), text, SystemClock::new().wall())?)
 }
 
 impl From<AuthError> for Failure {
     fn from(error: AuthError) -> Self {
-        Self { names_next_step: true, ..Self::usage(error.to_string()) }
+        Self { names_next_step: true, ..Self::usage("<FILE>", error.to_string()) }
     }
 }
 
@@ -346,6 +359,24 @@ mod tests {
         assert!(run(&FileCommand::Init(again), &output()).is_err(), "it would replace a file");
     }
 
+    /// A token of an unknown principal is refused with the names of the principals, before the file or the token's file
+    /// changes.
+    #[test]
+    fn a_token_needs_a_principal_of_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) = made(folder.path());
+        let before = fs::read_to_string(&file).expect("the file");
+        for name in ["nightly", "anonymous"] {
+            let (principal, out) = (principal_name(name).expect("a name"), folder.path().join("never"));
+            let options = TokenOptions { file: file.clone(), principal, expires: 7, out: Some(out.clone()) };
+            let refused = run(&FileCommand::Token(options), &output()).expect_err(name);
+            let fix = "name one of ops, or add a [[principal]] of this name";
+            let detail = format!("{} has no principal {name:?} that can have a token; {fix}", file.display());
+            assert_eq!((refused.detail, refused.names_next_step, out.exists()), (detail, true, false));
+        }
+        assert_eq!(fs::read_to_string(&file).expect("the file"), before);
+    }
+
     /// Tokens that are added and removed at the same time are all added and removed.
     #[test]
     fn changes_at_the_same_time_are_all_kept() {
@@ -362,7 +393,7 @@ mod tests {
             let revoke = RevokeOptions { file: file.clone(), id: first.clone() };
             scope.spawn(move || run(&FileCommand::Revoke(revoke), &output()).expect("removed"));
         });
-        let access = Access::from_file(&file).expect("good rules");
+        let access = Access::from_file(&file, SystemClock::new().wall()).expect("good rules");
         let left = access.principals().flat_map(|view| tokens(&view)).map(|token| token.id).collect::<Vec<_>>();
         assert_eq!((left.len(), left.contains(&first)), (8, false), "{left:?}");
     }

@@ -66,7 +66,7 @@ async fn piped(client: &Client, output: &Output) -> Result<u8, Failure> {
     if io::stdout().is_terminal() {
         let detail =
             "a backup is not text, and standard output is a terminal; name a file, or redirect it: | ssh, > FILE";
-        return Err(Failure { names_next_step: true, ..Failure::usage(detail) });
+        return Err(Failure { names_next_step: true, ..Failure::usage("<FILE>", detail) });
     }
     let bytes = fetch(client, Path::new("standard output"), &mut io::stdout(), output).await?;
     output.remark(&format!("{bytes} bytes; `restore` checks them"));
@@ -99,7 +99,7 @@ impl Partial {
             let detail = format!(
                 "cannot write into {directory}: {error}; make that directory writable, or name a file elsewhere"
             );
-            Failure { names_next_step: true, ..Failure::usage(detail) }
+            Failure { names_next_step: true, ..Failure::usage("<FILE>", detail) }
         })?;
         Ok((Self(path), opened))
     }
@@ -107,7 +107,7 @@ impl Partial {
 
 fn taken(file: &Path) -> Failure {
     let detail = format!("{} exists already and is not overwritten; name another file", file.display());
-    Failure { names_next_step: true, ..Failure::usage(detail) }
+    Failure { names_next_step: true, ..Failure::usage("<FILE>", detail) }
 }
 
 /// Gives the complete file its final name. Fails if that name already exists.

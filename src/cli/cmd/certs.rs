@@ -123,7 +123,8 @@ fn issue(dir: &mut CertsDir, wanted: Wanted, lifetime: Option<u32>) -> Result<()
 /// The error for a directory without certificates, if no option names the cluster of new ones.
 fn no_certificates(dir: &Path) -> Failure {
     let detail = format!("there are no certificates of nodes or clients in {}", dir.display());
-    Failure::usage(format!("{detail}; name another directory, or make them with --config FILE or --cluster NAME"))
+    let next = "name another directory, or make them with --config FILE or --cluster NAME";
+    Failure::usage("<DIR>", format!("{detail}; {next}"))
 }
 
 fn new_authority(cluster: &str) -> Result<Issued, Failure> {
@@ -138,7 +139,7 @@ fn days(role: &Role, days: Option<u32>) -> u32 {
 }
 
 fn cannot_create(error: rcgen::Error) -> Failure {
-    Failure::usage(format!("the certificate cannot be made: {error}; check the names of hosts"))
+    Failure::usage("--node", format!("the certificate cannot be made: {error}; check the names of hosts"))
 }
 
 /// The cluster, and the certificates that the options ask for and that do not exist.
@@ -162,13 +163,14 @@ impl Wanted {
         let cluster = match (named, dir.cluster()) {
             (Some(named), Some(found)) if named != found => {
                 let detail = format!("{} has certificates of {found}, not of {named}", options.dir.display());
-                return Err(Failure::usage(format!("{detail}; name another directory")));
+                return Err(Failure::usage("<DIR>", format!("{detail}; name another directory")));
             }
             (Some(named), _) => named,
             (None, Some(found)) => found,
             (None, None) => return Err(no_certificates(&options.dir)),
         };
-        Namespace::parse(&cluster).map_err(|invalid| Failure::usage(format!("--cluster: {invalid}")))?;
+        let unfit = |invalid| Failure::usage("--cluster", format!("--cluster: {invalid}"));
+        Namespace::parse(&cluster).map_err(unfit)?;
         nodes.extend(options.nodes.iter().cloned());
         let roles = nodes.clone().into_iter().map(|(id, hosts)| (Role::Node(id), hosts));
         let clients = options.clients.iter().map(|name| (Role::Client(name.to_string()), Vec::new()));
@@ -186,7 +188,7 @@ impl Wanted {
             let others = dir.hosts(*node).filter(|found| sorted(found) != sorted(hosts));
             if let Some(found) = others.filter(|_| !renewed.iter().any(|(role, _)| *role == Role::Node(*node))) {
                 let detail = format!("node-{node}.pem is for {}, not for {}", found.join(","), hosts.join(","));
-                return Err(Failure::usage(format!("{detail}; add --renew node-{node}")));
+                return Err(Failure::usage("--renew", format!("{detail}; add --renew node-{node}")));
             }
         }
         self.roles.extend(renewed.into_iter().map(|(role, hosts)| match role {

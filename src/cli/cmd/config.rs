@@ -9,6 +9,7 @@ use crate::auth::Access;
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::cli::server::check_certificates;
+use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 
 #[derive(Debug, Subcommand)]
@@ -23,6 +24,9 @@ pub(in crate::cli) struct ConfigCheckOptions {
     file: PathBuf,
 }
 
+/// The value of the command line that names the file.
+const FILE: &str = "<FILE>";
+
 /// The JSON line of a valid file.
 #[derive(Debug, Serialize)]
 struct ConfigChecked {
@@ -35,10 +39,10 @@ struct ConfigChecked {
 /// Reports the first error of a configuration and of the files that it names. Prints nothing for a valid one, except
 /// with `--json`.
 pub(in crate::cli) fn check(options: &ConfigCheckOptions, output: &Output) -> Result<u8, Failure> {
-    let config = Config::from_file(&options.file)?;
-    check_certificates(&config)?;
+    let config = Config::from_file(&options.file).map_err(|error| Failure::config(FILE, &error))?;
+    check_certificates(&config).map_err(|failure| failure.of_field(FILE))?;
     if let Some(rules) = &config.auth {
-        Access::from_file(rules)?;
+        Access::from_file(rules, SystemClock::new().wall())?;
     }
     let Config { cluster, node, members, .. } = config;
     let (file, members) = (options.file.display().to_string(), members.len());

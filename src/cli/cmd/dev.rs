@@ -117,7 +117,7 @@ const LOG_LEVEL: &str = "warn";
 pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result<u8, Failure> {
     if options.port_base == 0 && !options.ephemeral {
         let detail = "--port-base 0 needs --ephemeral: the data of a node belongs to its addresses";
-        return Err(Failure::usage(detail));
+        return Err(Failure::usage("--port-base", detail));
     }
     let mut nodes = plan(options);
     if options.tls {
@@ -131,7 +131,7 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
     let mut ports = Vec::new();
     for config in &nodes {
         let bound = Ports::bind(&config.listen, "give another --port-base").await;
-        ports.push(bound.map_err(|failure| Failure { code: ErrorCode::Invalid, ..failure })?);
+        ports.push(bound.map_err(|failure| Failure { code: ErrorCode::Invalid, ..failure }.of_field("--port-base"))?);
     }
     if !options.ephemeral {
         usable(&options.dir)?;
@@ -185,13 +185,15 @@ fn usable(dir: &Path) -> Result<(), Failure> {
     made.map_err(|error| {
         let is_file = error.kind() == io::ErrorKind::AlreadyExists;
         let why = if is_file { "it is no directory".to_owned() } else { error.to_string() };
-        Failure::usage(format!("--dir {}: {why}; choose a directory in which you can write", dir.display()))
+        let detail = format!("--dir {}: {why}; choose a directory in which you can write", dir.display());
+        Failure::usage("--dir", detail)
     })
 }
 
 /// The failure of a node that did not open. The data of a node belongs to the addresses and the timing of all nodes.
 #[allow(clippy::wildcard_enum_match_arm, reason = "every other error is as that of a single node")]
 fn unopened(error: OpenNodeError, options: &DevOptions) -> Failure {
+    let mut field = "--dir";
     let why = match error {
         OpenNodeError::Directory(OpenError::NotOurs { .. }) => {
             "it has the data of a cluster with other nodes or ports; \
@@ -202,10 +204,13 @@ fn unopened(error: OpenNodeError, options: &DevOptions) -> Failure {
             let process = lock_holder(&path).unwrap_or_else(|| "another process".to_owned());
             format!("{process} uses it; end it, or give another --dir")
         }
-        OpenNodeError::Unfit(why) => why,
-        error => return server::unopened(error),
+        OpenNodeError::Unfit(why) => {
+            field = "--profile";
+            why
+        }
+        error => return server::unopened(error, "--dir"),
     };
-    Failure::usage(format!("--dir {}: {why}", options.dir.display()))
+    Failure::usage(field, format!("--dir {}: {why}", options.dir.display()))
 }
 
 fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<(), Failure> {
@@ -291,7 +296,7 @@ fn protect(nodes: &mut [Config], dir: &Path, client_cert: ClientCert) -> Result<
     let hosts = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
     let of_nodes = nodes.iter().map(|config| (Role::Node(config.node), hosts.clone()));
     let roles = of_nodes.chain([(Role::Client(CLUSTER.to_owned()), Vec::new())]);
-    certs::make_missing(dir, CLUSTER, roles.collect())?;
+    certs::make_missing(dir, CLUSTER, roles.collect()).map_err(|failure| failure.of_field("--dir"))?;
     let dir = std::path::absolute(dir)?;
     for config in nodes {
         let file = |extension: &str| Some(dir.join(format!("node-{}.{extension}", config.node)));

@@ -30,7 +30,9 @@ pub(in crate::cli) async fn run(client: &Client, options: ExplainOptions, output
     let about = match (&options.name, options.session) {
         (_, Some(session)) => About::Session(session),
         (Some(name), None) => client.about(name.as_str())?,
-        (None, None) => return Err(Failure::usage("explain what? Name a lock, or a session with --session")),
+        (None, None) => {
+            return Err(Failure::usage("<NAME>", "explain what? Name a lock, or a session with --session"));
+        }
     };
     let ReadAt { now, value, .. } = client.explain(about).await?;
     let name = options.name.as_ref().map(ToString::to_string);

@@ -60,8 +60,8 @@ pub(in crate::cli) async fn acquire(client: &Client, options: AcquireOptions, ou
     };
     let mut request = client.lease(options.name.as_str()).duration(options.duration).mode(mode);
     match options.handle {
-        Some(handle) => request = request.handle(given_handle(handle)?),
-        None if is_closed() => return Err(Failure::usage(NO_OUTPUT)),
+        Some(handle) => request = request.handle(given_handle(handle).map_err(|failure| failure.of_field("--handle"))?),
+        None if is_closed() => return Err(Failure::usage("--handle", NO_OUTPUT)),
         None => {}
     }
     if let Some(why) = &options.why {

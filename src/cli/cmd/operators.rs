@@ -29,7 +29,7 @@ pub(in crate::cli) struct AskOptions {
 /// Asks a holder to give up its hold.
 pub(in crate::cli) async fn ask(client: &Client, options: AskOptions, output: &Output) -> Result<u8, Failure> {
     let AskOptions { hold: HoldArgs { name, token }, text, why } = options;
-    let why = text.or(why).ok_or_else(|| Failure::usage("an ask needs a reason"))?;
+    let why = text.or(why).ok_or_else(|| Failure::usage("<TEXT>", "an ask needs a reason"))?;
     // The cluster adds only the principal. This adds the name of the asking client, unless the text would be too long.
     let named = format!("{}: {}", called(&metadata("ask")?), why.as_str());
     let why = Reason::parse(&named).unwrap_or(why);

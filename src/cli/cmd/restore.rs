@@ -125,10 +125,13 @@ fn comment(restored: &Restored) -> String {
 impl From<RestoreError> for Failure {
     fn from(error: RestoreError) -> Self {
         match error {
-            RestoreError::Invalid(invalid) => invalid.into(),
+            RestoreError::Invalid(invalid) => {
+                let option = format!("--{}", invalid.field);
+                Failure::from(invalid).of_field(&option)
+            }
             error @ RestoreError::Backup(_) => {
                 let exit = error.is_damage().then_some(REFUSED);
-                Failure { exit, names_next_step: true, ..Failure::usage(error.to_string()) }
+                Failure { exit, names_next_step: true, ..Failure::usage("<FILE>", error.to_string()) }
             }
         }
     }

@@ -32,7 +32,7 @@ pub(in crate::cli) async fn run(options: &ServeOptions) -> Result<u8, Failure> {
     let instruments = Instruments::install()?;
     let (node, client) = (config.node, config.listen.client);
     let ports = Ports::bind(&config.listen, "give this node another address to listen on").await?;
-    let mut server = Server::start(config, ports, false, &instruments, unopened).await?;
+    let mut server = Server::start(config, ports, false, &instruments, |error| unopened(error, "--config")).await?;
     tracing::info!(node, %client, "serving");
     let mut supervised = pin!(systemd::supervise(server.node.clone()));
     let mut look = tokio::time::interval(Duration::from_millis(CERTIFICATE_LOOK_MS));

@@ -35,7 +35,8 @@ struct Verified {
 
 /// Checks that an export is complete and obeys the rules. Returns exit code 1 if it is not or does not.
 pub(in crate::cli) fn run(options: &VerifyOptions, output: &Output) -> Result<u8, Failure> {
-    let unread = |error: io::Error| Failure::usage(format!("{}: {error}", options.file.display()));
+    let unread =
+        |error: io::Error| Failure::usage("<FILE>", format!("{}: {error}; check the path", options.file.display()));
     let reader = opened(&options.file).map_err(unread)?;
     let outcome = records(reader).map_err(unread)?.and_then(|records| history::verify(&records));
     match outcome {

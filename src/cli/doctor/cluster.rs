@@ -10,6 +10,9 @@ use crate::model::Query;
 use crate::service::{Freshness, LockService, NodeStatus, Role, STATES_DIFFER, Status};
 use crate::shapes::behind;
 
+/// The check of the time from here to the nodes and back.
+const ROUND_TRIP: &str = "round trip";
+
 /// Checks the state of the cluster.
 pub(super) fn checks(status: &Status) -> Vec<Finding> {
     let mut findings = vec![quorum(status)];
@@ -95,25 +98,27 @@ pub(super) fn versions(status: &Status) -> Finding {
 
 /// Measures the round trip from here to each node.
 pub(super) async fn round_trips(status: &Status, service: &impl LockService) -> Finding {
-    const CHECK: &str = "round trip";
-    let [heartbeat_ms, election_ms_min, _] = status.timing_ms;
     let (clock, mut took) = (SystemClock::monotonic(), Vec::with_capacity(DOCTOR_ROUND_TRIPS));
     for _ in 0..DOCTOR_ROUND_TRIPS {
         let begun = clock.now();
         if let Err(error) = service.query(Query::Totals, Freshness::Linearizable).await {
-            return Finding::fail(CHECK, format!("a read failed: {error}"), "see the check quorum");
+            return Finding::fail(ROUND_TRIP, format!("a read failed: {error}"), "see the check quorum");
         }
         took.push(micros(clock.now().since(begun)));
     }
     took.sort_unstable();
-    let p99_us = took[took.len() * 99 / 100];
+    round_trip(took[took.len() * 99 / 100], status.timing_ms)
+}
+
+/// Judges the time of a read by the timing of the nodes: a heartbeat and the shortest election timeout.
+fn round_trip(p99_us: u64, [heartbeat_ms, election_ms_min, _]: [u64; 3]) -> Finding {
     let detail = format!(
         "{DOCTOR_ROUND_TRIPS} linearizable reads from here: p99 {} ms (want {} ms)",
         ms(p99_us),
         heartbeat_ms.div_ceil(2)
     );
     let advice = "the network or a node is slow: compare the nodes with `lockkeeper top`, or choose the profile wan";
-    Finding::below(CHECK, p99_us, [Some(heartbeat_ms * 500), Some(election_ms_min * 500)], detail, advice)
+    Finding::below(ROUND_TRIP, p99_us, [Some(heartbeat_ms * 500), Some(election_ms_min * 500)], detail, advice)
 }
 
 #[cfg(test)]
@@ -170,6 +175,15 @@ mod tests {
         assert_eq!(level(Some(1), &[true, true, false]), Level::Fail);
         assert_eq!(level(Some(1), &[true, true, true, true, false]), Level::Warn);
         assert_eq!(level(Some(1), &[true]), Level::Warn, "one node is a choice");
+    }
+
+    /// A read may take half a heartbeat. It fails above half of the shortest election timeout.
+    #[test]
+    fn the_round_trip_is_judged() {
+        let judged = |p99_us| round_trip(p99_us, [50, 150, 300]);
+        let levels = [25_000, 25_001, 75_000, 75_001].map(|p99_us| judged(p99_us).level);
+        assert_eq!(levels, [Level::Ok, Level::Warn, Level::Warn, Level::Fail]);
+        assert!(judged(75_001).detail.ends_with("p99 75.00 ms (want 25 ms)"), "{}", judged(75_001).detail);
     }
 
     /// Different builds and a node that lags are warnings. A build below the feature level fails.

@@ -1,20 +1,24 @@
 //! Checks of a node's listeners: the processes that have their ports, the machines that can reach them, and their
 //! certificates.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 
 use super::finding::Finding;
+use crate::auth::{Access, ClusterRight, Right};
 use crate::cli::server::check_certificates;
 use crate::cli::sockets::process_at;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Protection};
+use crate::config::{Config, Protection, TlsMode};
 use crate::limits::{CERTIFICATE_DAY_MS, DOCTOR_CERTIFICATE_DAYS_MIN, DOCTOR_CERTIFICATE_DAYS_WARN};
+use crate::model::Principal;
 use crate::net::CertificateEnd;
 
-/// Checks the listeners of a node. `runs` is whether a process has the node's directory open.
-pub(super) fn checks(config: &Config, runs: bool) -> Vec<Finding> {
+/// Checks the listeners of a node. `access` has the rules of the node, and `runs` is whether a process has the node's
+/// directory open.
+pub(super) fn checks(config: &Config, access: Option<&Access>, runs: bool) -> Vec<Finding> {
     let mut findings = vec![ports(config, runs)];
-    findings.extend(exposures(config));
+    findings.extend(exposures(config, access));
     findings.extend(certificates(config));
     findings
 }
@@ -27,7 +31,9 @@ fn ports(config: &Config, runs: bool) -> Finding {
     }
     let described: Vec<_> = taken.iter().map(|(name, _, at)| format!("listen.{name} {at} {}", user_of(*at))).collect();
     let detail = described.join(", ");
-    if runs {
+    // The node opens all its ports: if two processes have them, one is not the node.
+    let owners: BTreeSet<_> = taken.iter().map(|(_, _, at)| process_at(*at).map(|(_, pid)| pid)).collect();
+    if runs && owners.len() == 1 {
         return Finding::ok("ports", format!("in use while the node runs: {detail}"));
     }
     Finding::fail("ports", detail, "stop that process, or give the node another port")
@@ -46,30 +52,60 @@ fn user_of(address: SocketAddr) -> String {
 }
 
 /// Checks which listeners other machines can reach.
-fn exposures(config: &Config) -> Vec<Finding> {
-    let mut findings: Vec<_> = config.listeners().filter_map(|listener| exposure(config, listener)).collect();
+fn exposures(config: &Config, access: Option<&Access>) -> Vec<Finding> {
+    let mut findings: Vec<_> = config.listeners().filter_map(|listener| exposure(config, access, listener)).collect();
     if findings.is_empty() {
-        let detail = if config.auth.is_some() { "every caller is recognized" } else { "only this machine" };
+        let detail = if config.listeners().all(|(_, _, address)| is_local(address)) {
+            "only this machine"
+        } else {
+            "every caller is recognized"
+        };
         findings.push(Finding::ok("exposure", detail));
     }
     findings
 }
 
-fn exposure(config: &Config, (name, protection, address): (&str, &Protection, SocketAddr)) -> Option<Finding> {
+fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+fn exposure(
+    config: &Config,
+    access: Option<&Access>,
+    (name, protection, address): (&str, &Protection, SocketAddr),
+) -> Option<Finding> {
     const CHECK: &str = "exposure";
-    if address.ip().to_canonical().is_loopback() {
+    if is_local(address) {
         return None;
     }
-    let certificates = matches!(protection, Protection::Tls { client_cert_required: true, .. });
-    if name != "peer" && config.auth.is_none() && !certificates {
+    let certificates = matches!(protection, Protection::Tls { mode: TlsMode::Require, client_cert_required: true, .. });
+    let open = name != "peer" && !certificates;
+    if open && config.auth.is_none() {
         let detail = format!("{name} port {address} without [auth]: each machine that reaches it may break locks");
         return Some(Finding::fail(CHECK, detail, "set [auth] and [audit], or listen on 127.0.0.1"));
+    }
+    let (may, only_reads) = access.filter(|_| open).map(anonymous).unwrap_or_default();
+    let advice = "take these rights from the principal anonymous in the file of [auth]";
+    let detail = format!("{name} port {address}: without proof, each machine that reaches it may {may}");
+    if !may.is_empty() && !only_reads {
+        return Some(Finding::fail(CHECK, detail, advice));
     }
     if let Some(warning) = protection.warning(name, address, config.auth.is_some()) {
         return Some(Finding::warn(CHECK, warning, "see the manual's page on security"));
     }
-    let metrics = name == "http" && config.auth.is_none();
-    metrics.then(|| Finding::warn(CHECK, format!("metrics at {address} are open to the network"), "set [auth]"))
+    (!may.is_empty()).then(|| Finding::warn(CHECK, detail, advice))
+}
+
+/// Returns what a caller without proof may do, which may be nothing, and whether that is only to read locks or metrics.
+fn anonymous(access: &Access) -> (String, bool) {
+    let caller = Principal::default();
+    let right = access.largest_right(&caller);
+    let all = [ClusterRight::Metrics, ClusterRight::Backup, ClusterRight::Operate];
+    let cluster = all.into_iter().filter(|right| access.need_cluster(&caller, *right).is_ok()).collect::<Vec<_>>();
+    let on_names = right.map(|right| format!("{right} names"));
+    let may = on_names.into_iter().chain(cluster.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" and ");
+    let only_reads = right <= Some(Right::Read) && cluster.iter().all(|right| *right == ClusterRight::Metrics);
+    (may, only_reads)
 }
 
 /// Checks the certificates of the listeners.
@@ -105,6 +141,7 @@ pub(super) fn certificate(own: &CertificateEnd, now_ms: u64) -> Finding {
 mod tests {
     use super::super::finding::Level;
     use super::*;
+    use crate::model::WallTime;
 
     /// A port that a process has is named with the process, and counts as good only while the node runs.
     #[cfg(target_os = "linux")]
@@ -128,10 +165,11 @@ mod tests {
         assert_eq!([level(6), level(7), level(29), level(30)], [Level::Fail, Level::Warn, Level::Warn, Level::Ok]);
     }
 
-    fn config(listen: &str, more: &str) -> Config {
+    fn config([client, http]: [&str; 2], more: &str) -> Config {
         let text = format!(
-            "cluster = \"harbour\"\nnode = 1\ndata = \"d\"\n[listen]\nclient = \"{listen}:7601\"\n\
-             peer = \"127.0.0.1:7611\"\n[[member]]\nid = 1\nclient = \"127.0.0.1:7601\"\npeer = \"127.0.0.1:7611\"\n{more}"
+            "cluster = \"harbour\"\nnode = 1\ndata = \"d\"\n[listen]\nclient = \"{client}:7601\"\n\
+             peer = \"127.0.0.1:7611\"\nhttp = \"{http}:7621\"\n[[member]]\nid = 1\n\
+             client = \"127.0.0.1:7601\"\npeer = \"127.0.0.1:7611\"\n{more}"
         );
         Config::from_toml("test", &text, []).expect("valid")
     }
@@ -139,8 +177,47 @@ mod tests {
     /// A port for clients that the network reaches needs principals; on loopback it needs nothing.
     #[test]
     fn open_ports_fail() {
-        let levels = |config: &Config| exposures(config).iter().map(|finding| finding.level).collect::<Vec<_>>();
-        assert_eq!(levels(&config("127.0.0.1", "")), [Level::Ok]);
-        assert_eq!(levels(&config("0.0.0.0", "[tls.client]\ninsecure = true\n")), [Level::Fail]);
+        let levels = |config: &Config| exposures(config, None).iter().map(|finding| finding.level).collect::<Vec<_>>();
+        assert_eq!(levels(&config(["127.0.0.1"; 2], "")), [Level::Ok]);
+        let insecure = "[tls.client]\ninsecure = true\n";
+        assert_eq!(levels(&config(["0.0.0.0", "127.0.0.1"], insecure)), [Level::Fail]);
+    }
+
+    /// Rights that the rules give to callers without proof: a change, a backup or an operation is a failure, and a look
+    /// at locks or metrics is a warning. Required certificates keep such callers out, unless plain text is accepted.
+    #[test]
+    fn rights_without_proof_are_named() {
+        const AUTH: &str = "[auth]\nfile = \"a\"\n[audit]\nfile = \"b\"\n";
+        const TLS: &str = "[tls]\nca = \"ca\"\ncert = \"c\"\nkey = \"k\"\n[tls.http]\n";
+        let judged = |names: &str, cluster: &str, http: &str| {
+            let rules = format!(
+                "version = 1\n[[role]]\nname = \"some\"\nrules = [{names}]\ncluster = [{cluster}]\n\
+                 [[principal]]\nname = \"anonymous\"\nroles = [\"some\"]\n"
+            );
+            let access = Access::from_toml("rules", &rules, WallTime(0)).expect("rules");
+            let open = config(["127.0.0.1", "0.0.0.0"], &format!("{AUTH}{TLS}{http}"));
+            let [finding] = &exposures(&open, Some(&access))[..] else { panic!("more than one finding") };
+            (finding.level, finding.detail.clone())
+        };
+        let right = |right: &str| format!("{{ namespace = \"prod\", prefix = \"a/\", right = \"{right}\" }}");
+        let may =
+            |what: &str| format!("http port 0.0.0.0:7621: without proof, each machine that reaches it may {what}");
+        for (names, cluster, level, what) in [
+            (right("admin"), "", Level::Fail, "administer names"),
+            (right("lock"), "\"metrics\"", Level::Fail, "lock names and read the metrics"),
+            (String::new(), "\"backup\"", Level::Fail, "make a backup"),
+            (String::new(), "\"operate\"", Level::Fail, "operate the cluster"),
+            (right("read"), "", Level::Warn, "read names"),
+            (String::new(), "\"metrics\"", Level::Warn, "read the metrics"),
+        ] {
+            assert_eq!(judged(&names, cluster, ""), (level, may(what)));
+        }
+        let recognized = (Level::Ok, "every caller is recognized".to_owned());
+        assert_eq!(judged("", "", ""), recognized);
+        assert_eq!(judged(&right("admin"), "", "client_cert = \"required\"\n"), recognized);
+        let plain = judged(&right("admin"), "", "client_cert = \"required\"\nmode = \"allow\"\n");
+        assert_eq!(plain.0, Level::Fail);
+        let (level, detail) = judged("", "", "mode = \"allow\"\n");
+        assert!(level == Level::Warn && detail.contains("accepts plain text, too"), "{detail}");
     }
 }

@@ -17,6 +17,7 @@ use super::connect::{Client, connect, scraper};
 use super::error::{Failure, NO, YES};
 use super::output::Output;
 use crate::auth::Access;
+use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ConfigError};
 use crate::http::Scraper;
 use crate::service::Status;
@@ -60,14 +61,15 @@ fn local(file: &Path, config: Result<Config, ConfigError>, report: &mut Report<'
         }
     };
     let detail = format!("{}: node {} of {}", file.display(), config.node, config.cluster);
-    let rules = config.auth.as_ref().map(|rules| Access::from_file(rules)).transpose();
-    report.all([match rules {
+    let rules = config.auth.as_ref().map(|rules| Access::from_file(rules, SystemClock::new().wall())).transpose();
+    report.all([match &rules {
         Ok(_) => Finding::ok(CHECK, detail),
         Err(error) => Finding::fail(CHECK, error.to_string(), "see `lockkeeper auth check`"),
     }])?;
+    let access = rules.ok().flatten();
     let (findings, runs) = disk::checks(&config);
     report.all(findings)?;
-    report.all(listeners::checks(&config, runs))
+    report.all(listeners::checks(&config, access.as_ref(), runs))
 }
 
 /// Checks the cluster, as far as it answers.

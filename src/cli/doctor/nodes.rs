@@ -20,7 +20,7 @@ pub(super) async fn checks(status: &Status, scraper: &Scraper) -> Vec<Finding> {
             Ok(scrape) => {
                 let scrape = scrape.of_node(node.id);
                 walls.extend(scrape.wall_ahead().map(|ahead| (node.id, ahead)));
-                findings.extend(counted(node.id, &scrape));
+                findings.extend(counted(node.id, &scrape, status.led_ms));
                 findings.extend(ending_certificate(node.id, &scrape, SystemClock::new().wall().0));
             }
             Err(why) => {
@@ -33,20 +33,24 @@ pub(super) async fn checks(status: &Status, scraper: &Scraper) -> Vec<Finding> {
     findings
 }
 
-/// Judges what one node has counted since it started.
-fn counted(node: u64, scrape: &Scrape) -> Vec<Finding> {
+/// Judges what one node has counted since it started. `led_ms` is for how long the leader has led.
+fn counted(node: u64, scrape: &Scrape, led_ms: u64) -> Vec<Finding> {
     const CHECK: &str = "last hours";
     let started = scrape.largest("process_start_time_seconds");
     let up_secs = started.zip(scrape.wall).map_or(0.0, |(started, wall)| (wall as f64 - started).max(0.0));
     // A node that has just started may have seen one change of the leader, which is no trend.
     let hours = up_secs.max(3_600.0) / 3_600.0;
+    // Only the time of the last change is known. If it is in the last hour, so may be all the others.
+    let changing_hours = if led_ms < 3_600_000 { 1.0 } else { hours };
     let up = short((up_secs * 1_000.0) as u64);
     let changes = scrape.sum("lockkeeper_raft_leader_changes_total").unwrap_or_default();
     let uncounted = scrape.sum("lockkeeper_log_time_uncounted_seconds_total").unwrap_or_default();
     let mut findings = Vec::new();
-    let detail = format!("node {node} runs for {up}; changes of the leader: {changes}");
+    let led = short(led_ms / 1_000 * 1_000);
+    let detail = format!("node {node} runs for {up}; changes of the leader: {changes}; the leader has led for {led}");
     let advice = "a slow disk, a network that drops packets, or a timing profile that is too short";
-    findings.push(Finding::below(CHECK, changes / hours, [Some(DOCTOR_LEADERS_AN_HOUR_WARN), None], detail, advice));
+    let rate = changes / changing_hours;
+    findings.push(Finding::below(CHECK, rate, [Some(DOCTOR_LEADERS_AN_HOUR_WARN), None], detail, advice));
     if DOCTOR_UNCOUNTED_AN_HOUR_SECS_WARN < uncounted / hours {
         let detail = format!("node {node} runs for {up}; not counted as log time: {uncounted:.1} s");
         findings.push(Finding::warn(CHECK, detail, "the leader stalls: give it a processor, and a faster disk"));
@@ -94,13 +98,22 @@ mod tests {
         scrape
     }
 
-    /// Counters are judged by the hour, because they count from the start of the node.
+    /// Counters are judged by the hour, because they count from the start of the node. After a change of the leader in
+    /// the last hour, the average over a long time hides nothing.
     #[test]
     fn counters_are_judged_by_the_hour() {
-        let bad = |scrape: &Scrape| counted(1, scrape).iter().filter(|finding| finding.level == Level::Warn).count();
+        const HOUR_SECS: u64 = 3_600;
+        let led = |scrape: &Scrape, led_secs: u64| counted(1, scrape, led_secs * 1_000);
+        let bad =
+            |scrape: &Scrape| led(scrape, HOUR_SECS).iter().filter(|finding| finding.level == Level::Warn).count();
         assert_eq!(bad(&scrape(3, 2.0, 0.8, 10)), 0);
         assert_eq!(bad(&scrape(4, 2.1, 0.81, 10)), 3);
-        assert_eq!(bad(&scrape(40, 20.0, 0.1, 10 * 3_600)), 1);
+        assert_eq!(bad(&scrape(40, 20.0, 0.1, 10 * HOUR_SECS)), 1);
+        let month = |changes| scrape(changes, 0.0, 0.0, 720 * HOUR_SECS);
+        let levels =
+            [(2_000, HOUR_SECS), (3, 40), (2_000, 40)].map(|(changes, secs)| led(&month(changes), secs)[0].level);
+        assert_eq!(levels, [Level::Ok, Level::Ok, Level::Warn]);
+        assert!(led(&month(2_000), 40)[0].detail.ends_with("changes of the leader: 2000; the leader has led for 40s"));
     }
 
     /// The certificate of any node that ends soon is a finding, whichever of its ports shows it. A node without TLS has

@@ -54,8 +54,10 @@ fn profiles() -> impl TypedValueParser<Value = Profile> {
 /// as the process, because the nodes end with it.
 pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, Failure> {
     // A file that cannot be written is reported before the drill, not after it.
-    let created =
-        |path: &PathBuf| File::create(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
+    let created = |path: &PathBuf| {
+        let unmade = |error| format!("--report {}: {error}; check the path", path.display());
+        File::create(path).map_err(|error| Failure::usage("--report", unmade(error)))
+    };
     let file = options.report.as_ref().map(created).transpose()?;
     let mut signals = Signals::listen()?;
     let mut nodes = Nodes::create(options.profile)?;

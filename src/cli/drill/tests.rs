@@ -128,6 +128,35 @@ fn spreads_and_histograms_count_everything() {
     assert_eq!([0, 2, 12].map(class_text), ["0 to 1 ms", "2 to 5 ms", "5000 ms or more"]);
 }
 
+/// The page says in words whether the promises were kept. If not, it says how often and where they were broken.
+#[test]
+fn the_page_names_its_verdict() {
+    let shown = |holds: Vec<Hold>| {
+        let timeline = Timeline { faults: vec![fault(Kind::Kill, 5)], ..with(holds) };
+        page(&timeline, &Report::new(&timeline, Profile::Lan, &judge(&timeline))).unwrap()
+    };
+    let kept = shown(vec![exclusive(0, 1, [0, 10, 20]), exclusive(1, 2, [0, 20, 40])]);
+    let broken = shown(vec![exclusive(0, 1, [0, 10, 30]), exclusive(1, 2, [0, 20, 40])]);
+    let of_kept = [
+        "<title>Failover drill: every promise was kept</title>",
+        "<div class=\"verdict\">\n<strong>✓ Kept</strong>",
+        "Every promise was kept in 1 faults: no lock had two holders or was lost, and grants resumed within ",
+    ];
+    let of_broken = [
+        "<title>Failover drill: promises were broken</title>",
+        "<div class=\"verdict broken\">\n<strong>✕ Broken</strong>",
+        "Promises were BROKEN 1 times in 1 faults: do not use this build for real locks.",
+        "<td class=\"wrong\">broken 1 times</td>",
+        "exclusive: client 2 (token 2) was granted while client 1 (token 1) still held",
+    ];
+    for text in of_kept {
+        assert!(kept.contains(text) && !broken.contains(text), "{text}");
+    }
+    for text in of_broken {
+        assert!(broken.contains(text) && !kept.contains(text), "{text}");
+    }
+}
+
 /// The text of the tags in a page.
 fn tags(page: &str) -> Vec<&str> {
     page.split('<').skip(1).map(|rest| rest.split(['>', ' ', '\n']).next().unwrap()).collect()

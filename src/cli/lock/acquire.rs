@@ -28,8 +28,6 @@ pub(super) struct Asking<'a> {
     pub(super) owner: &'a str,
     /// The enclosing run, which waits for this one to end.
     pub(super) parent: Option<Parent>,
-    /// Timeout of calls without another one.
-    pub(super) timeout: Duration,
 }
 
 /// Why the lock is not held.
@@ -49,7 +47,7 @@ impl From<Failure> for NotHeld {
 /// Sets the options of the command line on a request, for one lock or for a set.
 macro_rules! as_asked {
     ($request:expr, $asking:expr, $wait:expr) => {{
-        let Asking { owner, parent, order, .. } = $asking;
+        let Asking { owner, parent, order } = $asking;
         let options = &order.run;
         let mut request = $request.owner(owner).delay(options.delay);
         request = request.at_least(options.at_least).at_most(options.at_most);
@@ -91,10 +89,12 @@ pub(super) async fn acquire<S: LockService>(
     let longest = longest_validity(options, session.ttl());
     if kill_after > longest / 2 {
         let detail = format!(
-            "--kill-after {kill_after:?} is more than half of the TTL, disconnect grace or --at-most, {longest:?}"
+            "--kill-after {kill_after:?} is more than half of the TTL, disconnect grace or --at-most, {longest:?}; \
+             give at most {:?}, or a longer --ttl",
+            longest / 2
         );
-        close(session, asking.timeout).await;
-        return Err(Failure::usage(detail).into());
+        close(session).await;
+        return Err(Failure::usage("--kill-after", detail).into());
     }
     let progress = output.progress("{msg} ({elapsed})");
     let asked = async {
@@ -111,7 +111,7 @@ pub(super) async fn acquire<S: LockService>(
     match acquired {
         Ok(guard) => Ok(Held { session, guard }),
         Err(why) => {
-            close(session, asking.timeout).await;
+            close(session).await;
             Err(why)
         }
     }
@@ -148,11 +148,9 @@ fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
 }
 
 /// Closes the session, and with it all its holds and waits. If no node answers in time, the session ends at its TTL.
-pub(super) async fn close<S: LockService>(session: Session<S>, timeout: Duration) {
-    match tokio::time::timeout(timeout, session.close()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "the session could not be closed; it ends at its deadline"),
-        Err(_) => tracing::warn!("the session could not be closed in time; it ends at its deadline"),
+pub(super) async fn close<S: LockService>(session: Session<S>) {
+    if let Err(error) = session.close().await {
+        tracing::warn!(%error, "the session could not be closed; it ends at its deadline");
     }
 }
 

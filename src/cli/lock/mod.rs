@@ -64,7 +64,8 @@ async fn run(
     output: &Output,
 ) -> Result<u8, Failure> {
     let file = file.map(|path| {
-        ResultFile::open(path).map_err(|error| Failure::usage(format!("--result {}: {error}", path.display())))
+        let unmade = |error| format!("--result {}: {error}; check the path", path.display());
+        ResultFile::open(path).map_err(|error| Failure::usage("--result", unmade(error)))
     });
     let file = file.transpose()?;
     let mut result = RunResult::default();
@@ -95,7 +96,7 @@ async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &
     let client = connect(common)?.metadata(metadata(&order.program())?);
     let owner = order.run.owner.as_ref().map_or_else(random_owner, ToString::to_string);
     let parent = ParentRun::of_this_process().parent(&common.endpoints)?;
-    let asking = Asking { order, owner: &owner, parent, timeout: common.timeout };
+    let asking = Asking { order, owner: &owner, parent };
     let held = match acquire(&client, &asking, signals, output).await {
         Ok(held) => held,
         Err(NotHeld::Withdrawn(signal)) => {
@@ -118,7 +119,7 @@ async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &
         Some(command) => run_command(command, &asking, common, &held, &notified, signals, result).await,
         None => hold(&order.names, &notified, signals, result).await,
     };
-    close(held.session, common.timeout).await;
+    close(held.session).await;
     outcome
 }
 

@@ -20,6 +20,9 @@ pub const LOCK_USAGE: &str = "lockkeeper lock [OPTIONS] NAME [--and NAME]... [--
 pub const ELECT_USAGE: &str = "lockkeeper elect [OPTIONS] NAME --value TEXT [--] CMD ARG...
        lockkeeper elect [OPTIONS] NAME --value TEXT -c STRING";
 
+/// The value of the command line that is the command.
+pub(super) const COMMAND: &str = "<CMD>";
+
 /// The name of the lock, as a word or as an option.
 #[derive(Debug, Args)]
 struct Named {
@@ -190,15 +193,19 @@ impl LockOptions {
         let command = run.command()?;
         if command.is_none() && !hold && !terminal {
             return Err(Failure::usage(
+                COMMAND,
                 "there is no command, and standard input is not a terminal: name a command after the lock, or use --hold",
             ));
         }
         let names = named.names(and);
         if run.unfair && names.len() != 1 {
-            return Err(Failure::usage("--unfair is for one lock: a set waits in the queue of each lock"));
+            return Err(Failure::usage("--unfair", "--unfair is for one lock: a set waits in the queue of each lock"));
         }
         if run.at_least.is_some() && access.mode == Mode::Shared {
-            return Err(Failure::usage("--at-least is for an exclusive lock or permits, not for --shared"));
+            return Err(Failure::usage(
+                "--at-least",
+                "--at-least is for an exclusive lock or permits, not for --shared",
+            ));
         }
         Ok(Order { names, access, value, command, run })
     }
@@ -218,7 +225,7 @@ impl ElectOptions {
         let Self { named, value, run } = self;
         let command = run.command()?;
         if command.is_none() {
-            return Err(Failure::usage("elect runs a command while it leads: name a command, or use -c"));
+            return Err(Failure::usage(COMMAND, "elect runs a command while it leads: name a command, or use -c"));
         }
         Ok(Order { names: named.names(Vec::new()), access: Mode::Exclusive.into(), value: Some(value), command, run })
     }
@@ -238,7 +245,8 @@ impl RunOptions {
         };
         let first = self.shell.as_ref().or(self.command.first());
         if first.is_some_and(|word| word.is_empty()) {
-            return Err(Failure::usage("the command is empty"));
+            let field = if self.shell.is_some() { "--shell-command" } else { COMMAND };
+            return Err(Failure::usage(field, "the command is empty; name a program, or leave it out"));
         }
         Ok(Some(command).filter(|command| !command.is_empty()))
     }

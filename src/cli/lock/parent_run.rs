@@ -30,7 +30,7 @@ impl ParentRun {
         if !self.endpoints.as_ref().is_none_or(same) {
             return Ok(None);
         }
-        let wrong = |name, error| Failure::usage(format!("{name} in the environment: {error}"));
+        let wrong = |name, error| Failure::usage(name, format!("{name} in the environment: {error}; unset it"));
         let session: SessionId = session.parse().map_err(|error| wrong("LOCKKEEPER_SESSION", error))?;
         let owner = Owner::parse(owner).map_err(|error| wrong("LOCKKEEPER_OWNER", error))?;
         Ok(Some(Parent { session, owner }))
@@ -56,5 +56,6 @@ mod tests {
         assert_eq!(ParentRun { session: None, ..around.clone() }.parent(&["b:2".to_owned()]), Ok(None));
         let wrong = ParentRun { session: given("x"), ..around }.parent(&["b:2".to_owned()]).unwrap_err();
         assert_eq!(wrong.exit(), 64);
+        assert!(wrong.detail.ends_with("; unset it"), "{}", wrong.detail);
     }
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpgrp};
 
+use super::options::COMMAND;
 use super::terminal::Terminal;
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
@@ -36,26 +37,26 @@ pub struct ShimOptions {
 /// Becomes the command. Returns an exit code only after a failure, which it prints as JSON or as a sentence.
 #[must_use]
 pub fn become_command(options: &ShimOptions, json: bool) -> u8 {
-    let complain = |problem: &str, code| {
-        let failure = Failure { exit: Some(code), names_next_step: true, ..Failure::usage(problem) };
-        Output::new(json).failure(&failure);
+    let complain = |failure: Failure, code| {
+        Output::new(json).failure(&Failure { exit: Some(code), names_next_step: true, ..failure });
         code
     };
+    let stopped = |problem: String| complain(Failure::stopped(problem), NOT_EXECUTABLE);
     if let Err(error) = bind_to_parent(options.parent) {
-        return complain(&format!("cannot be bound to its guardian's life: {error}"), NOT_EXECUTABLE);
+        return stopped(format!("cannot be bound to its guardian's life: {error}"));
     }
     if options.foreground
         && let Some(terminal) = Terminal::open()
         && let Err(error) = terminal.give_to(getpgrp())
     {
-        return complain(&format!("cannot take the terminal: {error}"), NOT_EXECUTABLE);
+        return stopped(format!("cannot take the terminal: {error}"));
     }
     let Some((program, arguments)) = options.command.split_first() else {
-        return complain("no command", NOT_FOUND);
+        return complain(Failure::usage(COMMAND, "no command"), NOT_FOUND);
     };
     let error = Command::new(program).args(arguments).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-    complain(&format!("{}: {error}", program.to_string_lossy()), code)
+    complain(Failure::usage(COMMAND, format!("{}: {error}", program.to_string_lossy())), code)
 }
 
 /// Requests that the system kills this process when the guardian ends. Fails if the guardian has already ended.

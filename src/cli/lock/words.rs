@@ -4,8 +4,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
+
+use super::options::COMMAND;
 
 /// The option for a name that cannot be given as a word.
 const NAME_OPTION: &str = "--name";
@@ -31,7 +33,9 @@ pub(in crate::cli) fn with_dashes(program: &Command, arguments: Vec<OsString>) -
         return Ok(arguments);
     }
     if arguments.iter().position(|argument| argument == "--") == Some(arguments.len() - 1) {
-        return Err(command.clone().error(ErrorKind::MissingRequiredArgument, "there is no command after --"));
+        let mut error = command.clone().error(ErrorKind::MissingRequiredArgument, "there is no command after --");
+        error.insert(ContextKind::InvalidArg, ContextValue::String(COMMAND.to_owned()));
+        return Err(error);
     }
     Ok(arguments)
 }
@@ -91,9 +95,22 @@ pub(in crate::cli) fn result_file(program: &Command, arguments: &[OsString]) -> 
     None
 }
 
-/// Whether `--json` appears before the command, so that errors are JSON.
-pub(in crate::cli) fn ask_for_json(arguments: &[OsString]) -> bool {
-    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json" || argument == "-j")
+/// Whether `--json` appears before the command, so that errors are JSON. Its letter may be one of several.
+pub(in crate::cli) fn ask_for_json(program: &Command, arguments: &[OsString]) -> bool {
+    let (mut command, mut at) = (program, 1);
+    while let Some(word) = next_word(command, arguments, at)
+        && let Some(nested) = command.find_subcommand(&arguments[word])
+    {
+        (command, at) = (nested, word + 1);
+    }
+    let has_letter = |option: &str| {
+        let letters = option.strip_prefix('-').filter(|letters| !letters.starts_with('-')).unwrap_or_default();
+        // The letters after one with a value are its value.
+        let is_flag = |letter: &char| !takes_next(command, &format!("-{letter}"));
+        letters.chars().take_while(is_flag).any(|letter| letter == 'j')
+    };
+    let mut own = arguments.iter().take_while(|argument| *argument != "--");
+    own.any(|argument| argument == "--json" || argument.to_str().is_some_and(has_letter))
 }
 
 #[cfg(test)]
@@ -163,8 +180,18 @@ mod tests {
     /// The command's own `--json` has no effect on this program's errors.
     #[test]
     fn only_own_options_ask_for_json() {
-        let asks = |line: &str| ask_for_json(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let mut program = Options::command();
+        program.build();
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let asks = |line: &str| ask_for_json(&program, &words(&format!("lockkeeper {line}")));
         assert!(asks("lock a --json -- true"));
         assert!(!asks("lock a -- true --json"));
+        for line in ["-jv status -t 10", "status -jt 10", "lock a -vj -w 10 -- true"] {
+            assert!(asks(line), "{line}");
+        }
+        // The letters after -N and -w are their values.
+        for line in ["-Nj status", "lock a -wj -- true", "lock a -v -- -j"] {
+            assert!(!asks(line), "{line}");
+        }
     }
 }

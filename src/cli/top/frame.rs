@@ -83,7 +83,8 @@ fn locks(view: &View, chosen: &Chosen, columns: usize, most: usize) -> Vec<Strin
     let (name, holder) = (free / 2, free - free / 2);
     let title = if chosen.prefix.is_empty() { "LOCK".to_owned() } else { format!("LOCK {}*", chosen.prefix) };
     let mut lines = vec![format!("  {}  {:<holder$}  {LOCK_COLUMNS}", padded(&cut(&title, name), name), "HOLDER")];
-    if rows.is_empty() {
+    // Without a leader the locks were not read, and a note says so.
+    if rows.is_empty() && view.leader.is_some() {
         // The counts of the first line are those of all namespaces.
         let which = if chosen.prefix.is_empty() { "of this namespace" } else { "with this prefix" };
         lines.push(format!("  no lock {which} is held"));
@@ -224,6 +225,16 @@ mod tests {
     fn a_term_without_a_leader_has_no_age() {
         let line = headline(&View { leader: None, led_ms: 0, ..view() });
         assert!(line.starts_with("harbour  no node leads, term 7  1/2 nodes"), "{line}");
+    }
+
+    /// Without a leader, a frame does not say that no lock is held: the locks were not read.
+    #[test]
+    fn a_frame_without_a_leader_lists_nothing() {
+        let notes = vec!["the locks are not known while no node leads".to_owned()];
+        let unread = View { leader: None, led_ms: 0, locks: Vec::new(), notes, ..view() };
+        let lines = frame(&unread, &Chosen::default(), Size { columns: 80, lines: 24 });
+        assert!(lines.contains(&"! the locks are not known while no node leads".to_owned()), "{lines:#?}");
+        assert!(lines.last().is_some_and(|line| line.starts_with("  LOCK")), "{lines:#?}");
     }
 
     /// A list without locks names what was looked for, because the counts are those of all namespaces.

@@ -44,6 +44,8 @@ impl<'a> Reader<'a> {
         self.nodes(&status, &mut view).await;
         if status.leader.is_some() {
             self.locks(prefix, explained, &mut view).await?;
+        } else {
+            view.notes.push("the locks are not known while no node leads".to_owned());
         }
         Ok(view)
     }

@@ -16,7 +16,7 @@ pub(super) struct View {
     /// Number of requests in all queues.
     pub(super) waiting: u64,
     pub(super) nodes: Vec<NodeRow>,
-    /// The locks of the namespace with this prefix, the longest waits first.
+    /// The locks of the namespace with this prefix, the longest waits first. Empty while no node leads.
     pub(super) locks: Vec<LockRow>,
     /// Whether more locks have the prefix than were read.
     pub(super) more: bool,

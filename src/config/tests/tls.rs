@@ -49,7 +49,9 @@ fn an_open_listener_needs_tls() {
         refused.starts_with("n1.toml:6: listen.client is 0.0.0.0:7601, which other machines can reach"),
         "{refused}"
     );
-    assert!(refused.contains("set ca, cert and key under [tls], or listen on 127.0.0.1"), "{refused}");
+    let fix = "; make certificates with \"lockkeeper certs certs --config n1.toml\" and set ca, cert and key under \
+               [tls], or listen on 127.0.0.1";
+    assert!(refused.contains(fix), "{refused}");
     let meant = read(&open.replace("[tls]", "[tls.client]\ninsecure = true")).unwrap();
     let warning = meant.tls.client.warning("client", meant.listen.client, false).expect("a warning");
     assert!(warning.ends_with("is open to every machine that reaches it (tls.client.insecure)"), "{warning}");
@@ -70,7 +72,11 @@ fn tls_settings_must_agree() {
     let refuse = |section: &str, holds: &str| refused("[tls]", section, "n1.toml:", holds);
     refuse("[tls]\ncert = \"n1.pem\"", "[tls] names cert and no key; name both");
     refuse("[tls]\nkey = \"n1.key\"", "[tls] names key and no cert; name both");
-    refuse("[tls.peer]\nmode = \"require\"", "tls.peer.mode is set, and there is no certificate");
+    for (key, value) in [("mode", "require"), ("client_cert", "required"), ("ca", "ca.pem"), ("refuse", "refused.txt")]
+    {
+        let holds = format!("tls.client.{key} is set, and there is no certificate; set ca, cert and key under [tls]");
+        refuse(&format!("[tls.client]\n{key} = \"{value}\""), &holds);
+    }
     let without_ca = "[tls]\ncert = \"a\"\nkey = \"b\"";
     refuse(without_ca, "tls.client checks certificates, and there is no ca; set ca, cert and key under [tls], or set");
     let optional = format!("{without_ca}\n[tls.client]\nclient_cert = \"optional\"");

@@ -10,7 +10,6 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, Stream};
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error};
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -20,12 +19,11 @@ use tokio_rustls::server::TlsStream;
 use super::files::{CertificateEnd, TlsError, TlsFiles, day};
 use super::name::{CertificateName, shown};
 use super::recheck::not_accepted;
-use super::server_files::{ClientCertificates, ServerFiles, ServerSettings};
+use super::server_files::{ClientCertificates, ServerFiles, ServerSettings, TlsSet};
 use super::verify::{Admitted, REFUSED};
 use crate::limits::{PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
 use crate::mutex::Mutex;
 use crate::net::first_request::Admission;
-use crate::net::prefixed::Prefixed;
 use crate::net::{Accepted, Connection, ConnectionsMax, Port};
 
 /// First byte of a TLS connection: the type of a handshake record.
@@ -36,9 +34,7 @@ const HANDSHAKE_RECORD: u8 = 22;
 pub struct PortTls(Arc<Shared>);
 
 struct Shared {
-    port: Port,
-    source: ServerFiles,
-    settings: watch::Sender<Arc<ServerSettings>>,
+    set: Arc<TlsSet>,
     /// Whether connections in plain text are accepted, too.
     allows_plain: bool,
     /// Earliest time of the next handshake, on the port for the other nodes.
@@ -53,8 +49,8 @@ type OnRefusal = Box<dyn Fn(&'static str, Option<SocketAddr>, &str) + Send + Syn
 /// The result of a handshake that was not refused.
 enum Handshake {
     /// With the settings that were used.
-    Tls(watch::Receiver<Arc<ServerSettings>>, Box<TlsStream<Prefixed<TcpStream>>>),
-    Plain(Prefixed<TcpStream>),
+    Tls(watch::Receiver<Arc<ServerSettings>>, Box<TlsStream<TcpStream>>),
+    Plain(TcpStream),
     /// The other side ended the connection.
     Ended,
 }
@@ -67,15 +63,17 @@ struct RefusalLog {
 }
 
 impl PortTls {
-    /// Reads the files of a port for clients. With authorities, a client may present a certificate of theirs, and must
-    /// if `required`.
+    /// Reads the files of a port of this node for clients. With authorities, a client may present a certificate of
+    /// theirs, and must if `required`.
     ///
     /// # Errors
-    /// The error names the file and the fix.
+    /// The files cannot be used, or no client would accept the certificate: it has expired, is not for servers, or
+    /// belongs to another node or a client. The error names the file and the fix.
     pub fn for_clients(
         port: Port,
         files: &TlsFiles,
         cluster: &str,
+        node: u64,
         required: bool,
         allows_plain: bool,
     ) -> Result<Self, TlsError> {
@@ -85,14 +83,13 @@ impl PortTls {
             (None, false) => ClientCertificates::None,
         };
         let admitted = Admitted::Clients(cluster.to_owned());
-        Self::new(port, ServerFiles { files: files.clone(), wanted, admitted }, allows_plain)
+        let set = TlsSet::new(ServerFiles { port, node, files: files.clone(), wanted, admitted })?;
+        Ok(Self::new(Arc::new(set), allows_plain))
     }
 
-    pub(super) fn new(port: Port, source: ServerFiles, allows_plain: bool) -> Result<Self, TlsError> {
-        let settings = watch::Sender::new(Arc::new(source.settings(source.files.read()?, port)?));
+    pub(super) fn new(set: Arc<TlsSet>, allows_plain: bool) -> Self {
         let (next, log) = (Mutex::default(), Mutex::default());
-        let on_refusal = OnceLock::new();
-        Ok(Self(Arc::new(Shared { port, source, settings, allows_plain, next, log, on_refusal })))
+        Self(Arc::new(Shared { set, allows_plain, next, log, on_refusal: OnceLock::new() }))
     }
 
     /// Calls `notify` with each connection that the port refuses from now on. Only the first call has an effect.
@@ -106,19 +103,13 @@ impl PortTls {
     /// # Errors
     /// The files cannot be used. Then the port continues with those that it has.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        let Shared { port, source, settings, .. } = &*self.0;
-        let contents = source.files.read()?;
-        let changed = settings.borrow().contents != contents;
-        if changed {
-            settings.send_replace(Arc::new(source.settings(contents, *port)?));
-        }
-        Ok(changed)
+        self.0.set.reload()
     }
 
     /// Returns the certificate that the port shows, and its end.
     #[must_use]
     pub fn own(&self) -> CertificateEnd {
-        CertificateEnd::new(&self.0.source.files, self.0.settings.borrow().end)
+        self.0.set.own()
     }
 
     /// Returns the connection after its handshake; `None` if the port refuses it or the other side ends it. The
@@ -145,7 +136,7 @@ impl PortTls {
     fn protected(
         self,
         settings: watch::Receiver<Arc<ServerSettings>>,
-        stream: TlsStream<Prefixed<TcpStream>>,
+        stream: TlsStream<TcpStream>,
         admission: Admission,
         from: Option<SocketAddr>,
     ) -> Connection {
@@ -161,16 +152,16 @@ impl PortTls {
         })
     }
 
-    async fn handshake(&self, mut stream: TcpStream) -> Result<Handshake, String> {
+    async fn handshake(&self, stream: TcpStream) -> Result<Handshake, String> {
+        let mut first = [0];
         // A connection that ends before its first byte is no attempt to use the port.
-        let Ok(first) = stream.read_u8().await else { return Ok(Handshake::Ended) };
-        let stream = Prefixed::new(vec![first], stream);
-        if first != HANDSHAKE_RECORD {
+        let Ok(1) = stream.peek(&mut first).await else { return Ok(Handshake::Ended) };
+        if first != [HANDSHAKE_RECORD] {
             let refused = || "sent plain text; this port requires TLS".to_owned();
             return self.0.allows_plain.then(|| Handshake::Plain(stream)).ok_or_else(refused);
         }
         self.turn().await;
-        let settings = self.0.settings.subscribe();
+        let settings = self.0.set.settings.subscribe();
         let config = Arc::clone(&settings.borrow().config);
         let accepting = TlsAcceptor::from(config).accept(stream);
         let handshake = REFUSED.scope(RefCell::default(), async {
@@ -185,7 +176,7 @@ impl PortTls {
     /// Waits until the next handshake may begin. Raft's thread serves the port for the other nodes, and many handshakes
     /// at once would delay its heartbeats.
     async fn turn(&self) {
-        if self.0.port != Port::Peer {
+        if self.0.set.source.port != Port::Peer {
             return;
         }
         let turn = {
@@ -215,11 +206,18 @@ impl PortTls {
     fn certificate_problem(&self, error: &Error, name: &str) -> String {
         match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                let file = self.0.source.files.ca.as_ref().map_or_else(String::new, |path| path.display().to_string());
+                let ca = &self.0.set.source.files.ca;
+                let file = ca.as_ref().map_or_else(String::new, |path| path.display().to_string());
                 format!("{name}, which is not from an authority in {file}")
             }
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
                 format!("{name}, which expired on {}", day(*not_after))
+            }
+            Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
+                format!("{name}, which is not valid before {}", day(*not_before))
+            }
+            Error::InvalidCertificate(CertificateError::InvalidPurposeContext { .. }) => {
+                format!("{name}, which is not for clients")
             }
             Error::InvalidCertificate(CertificateError::Revoked) => format!("{name}, which is on the refuse list"),
             Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
@@ -230,7 +228,7 @@ impl PortTls {
     }
 
     fn report(&self, from: Option<SocketAddr>, refused: &str) {
-        let port = self.0.port.name();
+        let port = self.0.set.source.port.name();
         super::refusals(port).increment(1);
         if let Some(notify) = self.0.on_refusal.get() {
             notify(port, from, refused);
@@ -266,10 +264,11 @@ pub fn secured(
     match tls {
         None => arrivals.map(plain).boxed(),
         Some(tls) => {
+            let port = tls.0.set.source.port;
             // The metric exists before the first refusal.
-            super::refusals(tls.0.port.name()).increment(0);
+            super::refusals(port.name()).increment(0);
             // With space for one more, the port continues to accept connections, and closes those beyond its limit.
-            let at_once = tls.0.port.limits(ConnectionsMax::default()).unproven + 1;
+            let at_once = port.limits(ConnectionsMax::default()).unproven + 1;
             let accepting = arrivals.map(move |stream| tls.clone().accept(stream));
             accepting.buffer_unordered(at_once).filter_map(std::future::ready).boxed()
         }

@@ -11,7 +11,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
 use rustls::{AlertDescription, CertificateError, ClientConfig, Error};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite};
 use tokio_rustls::client::TlsStream;
 use tonic::codegen::StdError as BoxError;
 use tonic::codegen::{Service, http::Uri};
@@ -19,13 +19,6 @@ use tonic::codegen::{Service, http::Uri};
 use super::files::{TlsError, TlsFiles, day, presented, provider};
 use crate::net::Connection;
 use crate::net::causes::causes;
-use crate::net::prefixed::Prefixed;
-
-/// Most bytes that are read to learn whether the other side accepted the handshake.
-const FIRST_BYTES: usize = 64;
-
-/// A connection with TLS, with the bytes of the other side that were read already.
-pub(super) type Dialled<S> = Prefixed<TlsStream<S>>;
 
 pub(super) type Builder = rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>;
 
@@ -50,7 +43,7 @@ pub(super) async fn handshake<S>(
     name: ServerName<'static>,
     stream: S,
     protocol: Protocol,
-) -> io::Result<Dialled<S>>
+) -> io::Result<TlsStream<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -61,16 +54,10 @@ where
     config.resumption = Resumption::disabled();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let mut stream = connector.connect(name, stream).await?;
-    if protocol == Protocol::Http1 {
-        return Ok(Prefixed::new(Vec::new(), stream));
-    }
-    let mut first = vec![0; FIRST_BYTES];
-    let read = stream.read(&mut first).await?;
-    first.truncate(read);
-    if first.is_empty() {
+    if protocol == Protocol::Http2 && stream.fill_buf().await?.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended after the handshake"));
     }
-    Ok(Prefixed::new(first, stream))
+    Ok(stream)
 }
 
 /// Returns the error of TLS in an I/O error; `None` for errors of the network.

@@ -117,6 +117,14 @@ impl TlsFiles {
         })
     }
 
+    /// Refuses files with which no connection can be made.
+    #[cfg(feature = "cli")]
+    pub(crate) fn check(&self) -> Result<(), TlsError> {
+        let contents = self.read()?;
+        contents.roots()?;
+        contents.identity().map(drop)
+    }
+
     /// The file of the own certificate, for texts.
     pub(super) fn own(&self) -> String {
         self.cert.as_ref().map_or_else(String::new, |path| path.display().to_string())

@@ -16,6 +16,7 @@ use hyper::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
+use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -117,7 +118,7 @@ async fn port(kind: Port, tls: PortTls) -> (String, tokio::sync::mpsc::Unbounded
 }
 
 async fn clients(certs: &Certs, required: bool, plain: bool) -> (String, tokio::sync::mpsc::UnboundedReceiver<Proof>) {
-    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", required, plain).expect("files");
+    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", 1, required, plain).expect("files");
     port(Port::Client, tls).await
 }
 
@@ -170,6 +171,43 @@ async fn the_client_port_accepts_only_clients_of_its_cluster() {
     let quay = other.issue(Role::Client("ci".to_owned()), &[], 10).expect("issued");
     let named = text(dialled(&address, &certs.write("quay", &quay)).await);
     assert!(named.starts_with(&format!("{address} refused the name in ")), "{named}");
+}
+
+/// A certificate with two names has none, so no port accepts it as one of the two.
+#[tokio::test]
+async fn a_certificate_with_two_names_is_refused() {
+    let certs = Certs::new();
+    let (address, _names) = clients(&certs, true, false).await;
+    let second = SanType::URI("spiffe://harbour/client/other".try_into().expect("a URI"));
+    let role = Role::Client("ci".to_owned());
+    let both = certs.authority.changed(role, &[], |params| params.subject_alt_names.push(second));
+    let refused = text(dialled(&address, &certs.write("both", &both)).await);
+    assert!(refused.starts_with(&format!("{address} refused the name in ")), "{refused}");
+}
+
+/// a certificate for servers only and one that is not valid yet are refused. The log line and the client's error
+/// say why.
+#[tokio::test]
+async fn a_refusal_names_the_use_and_the_time() {
+    let certs = Certs::new();
+    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", 1, true, false).expect("files");
+    let (reasons, mut reported) = tokio::sync::mpsc::unbounded_channel();
+    tls.on_refusal(move |_, _, reason| {
+        reasons.send(reason.to_owned()).ok();
+    });
+    let (address, _names) = port(Port::Client, tls).await;
+    let role = || Role::Client("ci".to_owned());
+    let server =
+        certs.authority.changed(role(), &[], |of| of.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
+    let refused = text(dialled(&address, &certs.write("server", &server)).await);
+    assert!(refused.ends_with("server.pem: it is not a client certificate"), "{refused}");
+    let reason = reported.recv().await.expect("a reason");
+    assert_eq!(reason, "showed spiffe://harbour/client/ci, which is not for clients");
+    let early = certs.authority.changed(role(), &[], |of| of.not_before = of.not_after - Duration::from_secs(1));
+    let refused = text(dialled(&address, &certs.write("early", &early)).await);
+    assert!(refused.ends_with("early.pem: it has expired or is not valid yet"), "{refused}");
+    let reason = reported.recv().await.expect("a reason");
+    assert!(reason.starts_with("showed spiffe://harbour/client/ci, which is not valid before 20"), "{reason}");
 }
 
 /// H-18 `handles_never_cross_in_clear`: a port that requires TLS reads no plain text, and a client with an authority
@@ -234,6 +272,24 @@ async fn a_port_may_allow_both() {
     assert!(names.recv().await.expect("a connection").is_some());
 }
 
+/// A server that shows a certificate with which no port starts, to one client. Returns its address.
+async fn unchecked(files: &TlsFiles) -> String {
+    let identity = files.read().expect("files").identity().expect("read").expect("a certificate");
+    let config = rustls::ServerConfig::builder_with_provider(files::provider())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_cert_resolver(files::presented(&identity));
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        acceptor.accept(stream).await.err()
+    });
+    address
+}
+
 /// A client checks the authority, the host and the time of a node's certificate.
 #[tokio::test]
 async fn a_client_checks_the_node() {
@@ -246,16 +302,14 @@ async fn a_client_checks_the_node() {
     let other_name = text(dialled(&format!("localhost:{port_number}"), &certs.nameless()).await);
     assert!(other_name.contains("its certificate is for 127.0.0.1, not localhost; make another one"), "{other_name}");
     let expired = certs.authority.expired(Role::Node(1), &["127.0.0.1".to_owned()]);
-    let files = certs.write("old", &expired);
-    let tls = PortTls::for_clients(Port::Client, &files, "harbour", false, false).expect("files");
-    let (address, _names) = port(Port::Client, tls).await;
+    let address = unchecked(&certs.write("old", &expired)).await;
     let old = text(dialled(&address, &certs.nameless()).await);
     assert!(old.starts_with(&format!("{address}: its certificate expired on 20")), "{old}");
 }
 
 async fn peers(certs: &Certs, id: u64) -> (String, tokio::sync::mpsc::UnboundedReceiver<Proof>) {
     let tls = PeerTls::new(&certs.node(id), "harbour", id).expect("files");
-    port(Port::Peer, tls.port(false).expect("files")).await
+    port(Port::Peer, tls.port(false)).await
 }
 
 async fn dialled_node(from: &PeerTls, address: &str, node: u64) -> Result<Connection, String> {
@@ -329,8 +383,37 @@ fn unusable_files_are_refused_by_name() {
     let missing = TlsFiles { cert: Some(certs.path("none.pem")), ..good.clone() };
     assert!(refused(&missing, 1).contains("none.pem cannot be read"));
     let old = certs.write("old", &certs.authority.expired(Role::Node(1), &[]));
-    let old = refused(&old, 1);
-    assert!(old.contains("old.pem expired on 20"), "{old}");
+    for old in [refused(&old, 1), served(&old)] {
+        assert!(old.contains("old.pem expired on 20"), "{old}");
+    }
+}
+
+/// Returns why the HTTP port of node 1 does not start with these files; an empty text if it starts.
+fn served(files: &TlsFiles) -> String {
+    let port = PortTls::for_clients(Port::Http, files, "harbour", 1, false, false);
+    port.err().map_or_else(String::new, |refused| refused.to_string())
+}
+
+/// A port for clients shows the certificate of its node, or one of a public authority, which has no name in a cluster.
+/// Either is valid now and for servers.
+#[test]
+fn a_port_for_clients_shows_a_certificate_of_a_server() {
+    let certs = Certs::new();
+    assert_eq!(served(&certs.node(1)), "");
+    for (files, name) in [(certs.node(2), "node/2"), (certs.client("ci"), "client/ci")] {
+        let refused = served(&files);
+        let expected = format!("is spiffe://harbour/{name}, and this is node 1 of harbour; give node 1's file");
+        assert!(refused.ends_with(&expected), "{refused}");
+    }
+    let changed = |change: fn(&mut rcgen::CertificateParams)| {
+        certs.write("web", &certs.authority.changed(Role::Node(1), &[], change))
+    };
+    let public = changed(|of| of.subject_alt_names.clear());
+    assert_eq!(served(&public), "");
+    let refused = served(&changed(|of| of.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]));
+    assert!(refused.ends_with("web.pem is not for servers; give a certificate of a server"), "{refused}");
+    let refused = served(&changed(|of| of.not_before = of.not_after - Duration::from_secs(1)));
+    assert!(refused.contains("web.pem is not valid before 20"), "{refused}");
 }
 
 /// A certificate warns when it has less than 30 days, less than 7, and none.

@@ -29,6 +29,12 @@ pub(super) enum Admitted {
 }
 
 impl Admitted {
+    pub(super) fn cluster(&self) -> &str {
+        match self {
+            Self::Nodes(cluster) | Self::Clients(cluster) => cluster,
+        }
+    }
+
     fn admits(&self, certificate: &CertificateDer<'_>) -> bool {
         let Some(CertificateName { cluster, role, .. }) = CertificateName::of(certificate) else { return false };
         match (self, role) {

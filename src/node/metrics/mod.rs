@@ -49,6 +49,9 @@ impl Metrics {
         let histogram = |name, help| series.histogram(name, help, &[]);
         let build = [("version", env!("CARGO_PKG_VERSION")), ("cluster", config.cluster.as_str())];
         series.gauge("lockkeeper_build_info", "Version and cluster of the node; always 1", &build).set(1.0);
+        let free_bytes = gauge("lockkeeper_data_free_bytes", "Free space of the file system with the data directory");
+        // Until it is measured, and always for a node in memory, the free space is unknown: 0 would be a full disk.
+        free_bytes.set(f64::NAN);
         Self {
             events: EventMetrics::new(&series, &config.metrics),
             refusals: Refusals::new(&series),
@@ -86,7 +89,7 @@ impl Metrics {
             snapshot_bytes: gauge("lockkeeper_snapshot_size_bytes", "Size of the newest snapshot file"),
             mirror_bytes: gauge("lockkeeper_mirror_size_bytes", "Size of the files of the mirror"),
             history_bytes: gauge("lockkeeper_history_size_bytes", "Size of the history of all namespaces, in memory"),
-            free_bytes: gauge("lockkeeper_data_free_bytes", "Free space of the file system with the data directory"),
+            free_bytes,
             tasks: gauge("lockkeeper_runtime_tasks", "Tasks that run for this node"),
             deadlock_checks_skipped: counter(
                 "lockkeeper_deadlock_checks_skipped_total",

@@ -119,6 +119,13 @@ fn locks_have_the_first_class_that_fits() {
     assert_eq!((count("night"), count("jobs"), count("other")), (1.0, 2.0, 1.0));
 }
 
+/// The free space is no number until it is measured, so that a node in memory has no full disk.
+#[test]
+fn an_unknown_free_space_is_no_full_disk() {
+    let text = recorded(|| drop(Metrics::new(&Config::from_toml("n1.toml", CONFIG, []).expect("good"))));
+    assert!(value(&text, "lockkeeper_data_free_bytes{node=\"1\"}").is_nan(), "{text}");
+}
+
 static CALLS: CallNames = CallNames {
     requests: ["requests_total", "Requests of a test"],
     call: "route",

@@ -131,7 +131,7 @@ impl Cluster {
         self.started += 1;
         let settings = RaftSettings { node, disk: u128::from(node), process: self.started, ..self.settings.clone() };
         let connector = self.connector(node);
-        let tls = self.tls.get(&node).map(|tls| tls.port(false).unwrap());
+        let tls = self.tls.get(&node).map(|tls| tls.port(false));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let starting = async move {
             let (wal, state) = (Arc::new(wal), Arc::new(state));

@@ -1,12 +1,14 @@
 //! The audit log: acts of operators, and refused callers.
 
 use std::fs::{self, File};
+use std::path::Path;
 
 use futures_util::FutureExt;
 use lockkeeper::audit;
 use lockkeeper::auth::Who;
 use lockkeeper::model::{
-    DocumentCommand, DocumentId, EndSession, FencingToken, Grab, Manage, Managing, Principal, ProcessId, Query, Reason,
+    DocumentCommand, DocumentId, EndSession, FencingToken, Grab, Manage, Managing, Principal, ProcessId, Query,
+    QueryResult, Reason,
 };
 use lockkeeper::service::{Freshness, NotSent, Operation};
 use serde_json::Value;
@@ -22,7 +24,11 @@ pub(super) fn lines(guarded: &Guarded) -> Vec<Value> {
 
 /// Returns the lines of a node, after a check of their chain.
 pub(super) fn lines_of(guarded: &Guarded, node: u64) -> Vec<Value> {
-    let path = guarded.folder.path().join(format!("n{node}.jsonl"));
+    lines_in(guarded.folder.path(), node)
+}
+
+fn lines_in(folder: &Path, node: u64) -> Vec<Value> {
+    let path = folder.join(format!("n{node}.jsonl"));
     let proof = audit::verify(File::open(&path).expect("a file")).expect("read");
     assert!(proof.is_ok(), "{proof:?}");
     let text = fs::read_to_string(path).expect("read");
@@ -282,6 +288,69 @@ async fn proofs_are_audited() {
     let token = proofs("first-use", "done");
     assert!(token.len() == 1 && token[0].starts_with("token "), "{lines:?}");
     assert_eq!(proofs("set-limit", "done"), [&*token[0], &token[0], "cert:sha256:9f"]);
+}
+
+/// Without rules a remote caller is `anonymous`, with its address and its certificate. `local` is only the application
+/// that embeds the node. A token that no rules know proves nothing.
+#[tokio::test]
+async fn remote_callers_are_not_local_without_rules() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = ClusterOptions { nodes: 1, audit: Some(folder.path().to_owned()), ..ClusterOptions::default() };
+    let cluster = Cluster::start_with(options).await.expect("a cluster");
+    let node = cluster.leader().await;
+    let address = "10.0.0.9:51122".parse().expect("an address");
+    let remote = |who| node.for_caller(Source::Connection(1), Some(address), || who).expect("a caller");
+    let certificate = Who::Certificate { name: Principal::parse("ci").expect("legal"), digest: "9f".into() };
+    let token = Who::Token(TokenHash::of(&new_token([7, 1])).expect("a token"));
+    let exposed = ServiceError::Unauthenticated { why: "a token in plain text".to_owned() };
+    let callers = [
+        remote(Ok(certificate.clone())),
+        remote(Ok(token)),
+        remote(Err(exposed)),
+        named(&node, "billing"),
+        node.clone(),
+    ];
+    let limit = || Command::Manage(Manage { lock: key("s"), what: Managing::SetLimit { limit: 3 } });
+    for caller in callers {
+        sent(|| caller.submit(Call::new(limit()))).await.expect("set");
+    }
+    drop(remote(Ok(certificate)).backup().await.expect("begun"));
+    let lines = lines_in(folder.path(), 1);
+    let word = |line: &Value, name: &str| line[name].as_str().unwrap_or("-").to_owned();
+    let of = |line: &Value| ["act", "principal", "certificate", "proof", "from"].map(|name| word(line, name)).join(" ");
+    let done = lines.iter().filter(|line| line["phase"] == "done" && line["act"] != "start").map(of);
+    let expected = [
+        "set-limit anonymous ci cert:sha256:9f 10.0.0.9:51122",
+        "set-limit anonymous - - 10.0.0.9:51122",
+        "set-limit anonymous - - 10.0.0.9:51122",
+        "set-limit billing - - -",
+        "set-limit local - - -",
+        "backup anonymous ci cert:sha256:9f 10.0.0.9:51122",
+    ];
+    assert_eq!(done.collect::<Vec<_>>(), expected, "{lines:?}");
+}
+
+/// the line of a reload names the principals and tokens that the rules no longer have, and says when their
+/// sessions end.
+#[tokio::test]
+async fn removed_principals_are_audited() {
+    let guarded = Guarded::start(1).await;
+    let node = guarded.cluster.leader().await;
+    let (_, entry) = guarded.token("other", 1);
+    guarded.reload(&rules_with(&entry));
+    let held = hold(&node, "lock-all", 1).await;
+    let removed = rules_with("").replace("name = \"lock-all\"\nroles = [\"lock-all\"]", "name = \"next\"\nroles = []");
+    guarded.reload(&removed);
+    let lines = lines(&guarded);
+    let reloads: Vec<_> = lines.iter().filter(|line| line["act"] == "reload-rules").collect();
+    assert_eq!((reloads.len(), reloads[0].get("removed_principals")), (2, None), "{lines:?}");
+    let token = TokenHash::of(&new_token([7, 1])).expect("a token").id();
+    assert_eq!((&reloads[1]["removed_principals"], &reloads[1]["removed_tokens"]), (&"lock-all".into(), &token.into()));
+    assert_eq!(reloads[1]["sessions"], "none ends early: each lives for its TTL");
+    let query = Query::Inspect { lock: key("a/1") };
+    let answer = node.query(query, Freshness::Linearizable).await.expect("inspected").answer;
+    let QueryResult::Lock(view) = answer else { panic!("{answer:?}") };
+    assert_eq!(view.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [held.token]);
 }
 
 /// An act whose line cannot be written is not executed. Other calls are served.

@@ -84,7 +84,7 @@ impl Guarded {
         let hash = TokenHash::of(&token).expect("a token");
         let settings = RemoteSettings { auth_token_file: Some(path), ..RemoteSettings::new(self.cluster.endpoints()) };
         let entry = format!(
-            "[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"2099-01-01T00:00:00Z\"\n"
+            "[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"2035-01-01T00:00:00Z\"\n"
         );
         (RemoteService::new(settings).expect("settings"), entry)
     }

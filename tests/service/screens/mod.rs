@@ -80,7 +80,7 @@ fn rules(tokens: &[(&str, String)]) -> String {
     for (principal, token) in tokens {
         let hash = TokenHash::of(token).expect("a token");
         text += &format!(
-            "[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"2099-01-01T00:00:00Z\"\n"
+            "[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"2035-01-01T00:00:00Z\"\n"
         );
     }
     text
@@ -215,6 +215,17 @@ async fn a_live_screen_is_notified_and_ends() {
     while stream.read(&mut part).await.is_ok_and(|read| read != 0) {}
 }
 
+/// Without scripts a browser reads each screen again. The form that signs in stays, because its text would be lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_without_scripts_reloads_screens() {
+    let port = Port::start(false).await;
+    for screen in SCREENS {
+        let body = port.get(screen).await.body;
+        let reloads = body.contains("<noscript><meta http-equiv=\"refresh\" content=\"10\"></noscript>");
+        assert_eq!(reloads, screen != "/login", "{screen}: {body}");
+    }
+}
+
 /// The record of a release names the holder, which only the record of the grant has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_record_of_a_hold_names_its_holder() {
@@ -241,6 +252,23 @@ async fn a_screen_without_principal_leads_to_the_sign_in() {
     let answer = port.get("/login?next=%2Flock%3Flock%3Da").await;
     assert_eq!(answer.status, 200);
     assert!(answer.body.contains("type=\"password\""), "{}", answer.body);
+}
+
+/// A browser at a mistyped address gets a screen with links to the others. A program, and every call, gets a problem.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mistyped_address_shows_the_screens() {
+    let port = Port::start(false).await;
+    let browser = [("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+    for (path, status) in [("/nodes/", 404), ("/foo%3Cb%3E", 404), ("/logout", 405)] {
+        let screen = port.send("GET", path, &browser, "").await;
+        assert_eq!((screen.status, screen.header("content-type")), (status, "text/html; charset=utf-8"), "{path}");
+        assert!(screen.body.contains(&format!("this port has no GET {path}")), "{}", screen.body);
+        assert!(screen.all("href").contains(&"/nodes".to_owned()), "{}", screen.body);
+        assert!(screen.header("content-security-policy").contains("form-action 'self'"), "{screen:?}");
+        assert_eq!(port.get(path).await.header("content-type"), "application/problem+json", "{path}");
+    }
+    let call = port.send("GET", "/v1/foo", &browser, "").await;
+    assert_eq!((call.status, call.header("content-type")), (404, "application/problem+json"));
 }
 
 /// The list of locks ends with the commands for the same list, and its form keeps each filter of its link.

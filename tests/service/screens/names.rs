@@ -17,6 +17,7 @@ const CORPUS: &[(&str, &str)] = &[
     ("a\u{202e}gpj.exe", "a\\u{202e}gpj.exe"),
     ("\u{2067}rtl\u{2069}\u{200f}", "\\u{2067}rtl\\u{2069}\\u{200f}"),
     ("\u{feff}bom\u{ad}", "\\u{feff}bom\\u{ad}"),
+    ("short\u{1bca0}hand\u{1bca3}", "short\\u{1bca0}hand\\u{1bca3}"),
 ];
 
 /// What must be nowhere on a screen: markup of the names, and characters that are not seen.
@@ -26,7 +27,8 @@ fn check(path: &str, body: &str) {
     }
     let unseen = body.chars().find(|c| {
         c.is_control() && *c != '\n'
-            || matches!(*c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+            || matches!(*c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+                | '\u{feff}' | '\u{1bca0}'..='\u{1bca3}')
     });
     assert_eq!(unseen, None, "{path}");
     // Links lead to screens, also those that are made of names.

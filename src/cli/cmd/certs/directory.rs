@@ -13,6 +13,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::limits::RENEWED_BELOW_PERCENT;
 use crate::net::{RefuseList, Role};
 
+/// The value of the command line that names the directory.
+const DIR: &str = "<DIR>";
 const AUTHORITY: &str = "ca";
 /// The mode of a file that every user may read.
 const PUBLIC: u32 = 0o644;
@@ -60,9 +62,9 @@ impl CertsDir {
     /// Opens the directory, or creates it for this user alone. Waits for another command that has it open.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         if !path.is_dir() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))?;
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed(DIR, "create", path))?;
         }
-        let locked = locked(path).map_err(failed("lock", path))?;
+        let locked = locked(path).map_err(failed(DIR, "lock", path))?;
         let mut dir = Self { path: path.to_owned(), found: Vec::new(), made: Vec::new(), _locked: locked };
         dir.read()?;
         // A list that cannot be read is an error before anything is written.
@@ -73,8 +75,8 @@ impl CertsDir {
     fn read(&mut self) -> Result<(), Failure> {
         self.found.clear();
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(failed("read", &self.path))? {
-            let name = entry.map_err(failed("read", &self.path))?.file_name().to_string_lossy().into_owned();
+        for entry in fs::read_dir(&self.path).map_err(failed(DIR, "read", &self.path))? {
+            let name = entry.map_err(failed(DIR, "read", &self.path))?.file_name().to_string_lossy().into_owned();
             names.extend(name.strip_suffix(".pem").map(str::to_owned));
         }
         names.sort_unstable();
@@ -93,7 +95,7 @@ impl CertsDir {
 
     fn text(&self, name: &str, extension: &str) -> Result<String, Failure> {
         let path = self.file(name, extension);
-        fs::read_to_string(&path).map_err(failed("read", &path))
+        fs::read_to_string(&path).map_err(failed(DIR, "read", &path))
     }
 
     pub(super) fn has_authority(&self) -> bool {
@@ -119,10 +121,11 @@ impl CertsDir {
         let path = self.file(AUTHORITY, "key");
         if !path.exists() {
             let detail = format!("{} is missing, and only this key can sign certificates", path.display());
-            return Err(Failure::usage(format!("{detail}; bring it here, or make another authority with --new-ca")));
+            let next = "bring it here, or make another authority with --new-ca";
+            return Err(Failure::usage(DIR, format!("{detail}; {next}")));
         }
         let key = self.text(AUTHORITY, "key")?;
-        let unusable = |error| Failure::usage(format!("{}: {error}", path.display()));
+        let unusable = |error| Failure::usage(DIR, format!("{}: {error}", path.display()));
         Authority::from_key(cluster, &key).map_err(unusable)
     }
 
@@ -144,11 +147,11 @@ impl CertsDir {
         if !older.is_empty() {
             let detail = format!("{} must first be replaced: an older authority signed this", older.join(", "));
             let next = "run certs with --renew, give nodes and clients the new files, and then drop the old authority";
-            return Err(Failure::usage(format!("{detail}; {next}")));
+            return Err(Failure::usage("--drop-old-ca", format!("{detail}; {next}")));
         }
         let text = self.text(AUTHORITY, "pem")?;
         let newest = text.split_inclusive("-----END CERTIFICATE-----").next().unwrap_or_default();
-        replace(&self.file(AUTHORITY, "pem"), &format!("{}\n", newest.trim()), PUBLIC)
+        replace(DIR, &self.file(AUTHORITY, "pem"), &format!("{}\n", newest.trim()), PUBLIC)
     }
 
     /// Returns what to renew: the named certificate, all, or without a name those that expire soon or are not from the
@@ -167,7 +170,7 @@ impl CertsDir {
         let renewed = self.found.iter().filter(|(name, _, described)| wanted(name, described));
         let renewed: Vec<_> = renewed.map(|(_, role, described)| (role.clone(), described.hosts.clone())).collect();
         match named {
-            Some(named) if renewed.is_empty() => Err(self.unknown(named)),
+            Some(named) if renewed.is_empty() => Err(self.unknown("--renew", named)),
             Some(_) | None => Ok(renewed),
         }
     }
@@ -182,7 +185,7 @@ impl CertsDir {
         let name = file_name(role);
         if let Some((.., before)) = self.found.iter().find(|(found, ..)| *found == name) {
             let line = format!("sha256:{}  {name}\n", before.digest);
-            replace(&self.path.join(REPLACED), &(self.digests(REPLACED)? + &line), PUBLIC)?;
+            replace(DIR, &self.path.join(REPLACED), &(self.digests(REPLACED)? + &line), PUBLIC)?;
         }
         self.replace(&name, issued)
     }
@@ -193,13 +196,14 @@ impl CertsDir {
         match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Ok(text) if !text.is_empty() && !text.ends_with('\n') => Ok(text + "\n"),
-            read => read.map_err(failed("read", &path)),
+            read => read.map_err(failed(DIR, "read", &path)),
         }
     }
 
     /// Reads the list of refused certificates as the nodes do.
     fn refused(&self) -> Result<RefuseList, Failure> {
-        RefuseList::parse(&self.path.join(REFUSED), &self.digests(REFUSED)?).map_err(Failure::usage)
+        let list = RefuseList::parse(&self.path.join(REFUSED), &self.digests(REFUSED)?);
+        list.map_err(|why| Failure::usage(DIR, why))
     }
 
     /// Creates an empty list of refused certificates if there is none, so that the nodes' settings can name it from the
@@ -209,7 +213,7 @@ impl CertsDir {
         if path.exists() {
             return Ok(());
         }
-        replace(&path, "# Certificates that no node accepts: sha256:DIGEST, then a comment\n", PUBLIC)
+        replace(DIR, &path, "# Certificates that no node accepts: sha256:DIGEST, then a comment\n", PUBLIC)
     }
 
     /// Adds certificates to the list of refused ones, with those of the same name that were replaced.
@@ -219,7 +223,7 @@ impl CertsDir {
         let refused = self.refused()?;
         for name in names.iter().collect::<BTreeSet<_>>() {
             let Some((.., described)) = self.found.iter().find(|(found, ..)| found == name) else {
-                return Err(self.unknown(name));
+                return Err(self.unknown("--refuse", name));
             };
             let before = replaced.lines().filter_map(|line| line.strip_prefix("sha256:")?.split_once("  "));
             let before = before.filter(|(_, of)| of == name).map(|(digest, _)| digest);
@@ -227,19 +231,19 @@ impl CertsDir {
                 text.push_str(&format!("sha256:{digest}  {name}\n"));
             }
         }
-        replace(&path, &text, PUBLIC)
+        replace(DIR, &path, &text, PUBLIC)
     }
 
-    fn unknown(&self, name: &str) -> Failure {
+    fn unknown(&self, option: &str, name: &str) -> Failure {
         let known = self.found.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>().join(", ");
-        Failure::usage(format!("there is no certificate {name}; there are: {known}"))
+        Failure::usage(option, format!("there is no certificate {name}; there are: {known}"))
     }
 
     /// Writes the key first: a node that reads both files in between finds that they do not belong together, and keeps
     /// what it has.
     fn replace(&mut self, name: &str, issued: &Issued) -> Result<(), Failure> {
-        replace(&self.file(name, "key"), &issued.key, PRIVATE)?;
-        replace(&self.file(name, "pem"), &issued.cert, PUBLIC)?;
+        replace(DIR, &self.file(name, "key"), &issued.key, PRIVATE)?;
+        replace(DIR, &self.file(name, "pem"), &issued.cert, PUBLIC)?;
         self.made.push(name.to_owned());
         Ok(())
     }

@@ -209,6 +209,18 @@ fn lines_read_back() {
     }
 }
 
+/// A grant without a reason has null in its place. The empty text of an older version reads as the same record.
+#[test]
+fn a_grant_without_a_reason_has_null() {
+    let mut record = kept().into_iter().find(|record| record.grant.is_some()).expect("a grant");
+    record.grant.as_mut().expect("its facts").why = "".into();
+    let line = HistoryLine::new(&record);
+    assert_eq!(line.why, None);
+    for why in [None, Some(String::new())] {
+        assert_eq!(HistoryLine { why, ..line.clone() }.record().as_ref(), Ok(&record));
+    }
+}
+
 /// A line with any reason reads back. The match names the next reason of each, so that none can be left out.
 #[test]
 fn every_reason_reads_back() {

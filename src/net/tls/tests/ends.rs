@@ -21,7 +21,7 @@ async fn ended(connection: &mut Connection) {
 #[tokio::test]
 async fn a_refused_certificate_ends_its_connections() {
     let certs = Certs::new();
-    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", true, false).expect("files");
+    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", 1, true, false).expect("files");
     let (address, _names) = port(Port::Client, tls.clone()).await;
     let (lost, kept) = (certs.client("lost"), certs.client("kept"));
     let mut open = dialled(&address, &lost).await.expect("accepted");
@@ -41,7 +41,7 @@ async fn a_refused_certificate_ends_its_connections() {
 #[tokio::test]
 async fn a_refused_certificate_ends_a_request_that_waits() {
     let certs = Certs::new();
-    let tls = PortTls::for_clients(Port::Http, &certs.node(1), "harbour", true, false).expect("files");
+    let tls = PortTls::for_clients(Port::Http, &certs.node(1), "harbour", 1, true, false).expect("files");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     let mut connections = secured(arrivals(listener, Port::Http, ConnectionsMax::default()), Some(tls.clone()));
@@ -72,7 +72,7 @@ async fn a_refused_certificate_ends_a_request_that_waits() {
 #[tokio::test]
 async fn a_connection_ends_with_its_certificate() {
     let certs = Certs::new();
-    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", true, false).expect("files");
+    let tls = PortTls::for_clients(Port::Client, &certs.node(1), "harbour", 1, true, false).expect("files");
     let (address, _names) = port(Port::Client, tls.clone()).await;
     let lifetime = Duration::from_millis(CERTIFICATE_BACKDATED_MS) + Duration::from_secs(2);
     let short = certs.authority.lasting(Role::Client("short".to_owned()), &[], lifetime);
@@ -94,14 +94,12 @@ async fn a_refused_node_loses_its_connections() {
     let (first, second) = (certs.node(1), certs.node(2));
     let (one, two) =
         [(&first, 1), (&second, 2)].map(|(files, id)| PeerTls::new(files, "harbour", id).expect("files")).into();
-    let (one_port, two_port) = (one.port(false).expect("files"), two.port(false).expect("files"));
-    let (at_one, _names) = port(Port::Peer, one_port.clone()).await;
-    let (at_two, _other_names) = port(Port::Peer, two_port).await;
+    let (at_one, _names) = port(Port::Peer, one.port(false)).await;
+    let (at_two, _other_names) = port(Port::Peer, two.port(false)).await;
     let mut dialed = dialled_node(&one, &at_two, 2).await.expect("accepted");
     let mut accepted = dialled_node(&two, &at_one, 1).await.expect("accepted");
     refuse(&certs, &second);
     one.reload().expect("files");
-    one_port.reload().expect("files");
     ended(&mut dialed).await;
     ended(&mut accepted).await;
     let again = text(dialled_node(&one, &at_two, 2).await);
@@ -113,7 +111,7 @@ async fn a_refused_node_loses_its_connections() {
 async fn unusable_files_stay_unused() {
     let certs = Certs::new();
     let files = certs.node(1);
-    let tls = PortTls::for_clients(Port::Client, &files, "harbour", true, false).expect("files");
+    let tls = PortTls::for_clients(Port::Client, &files, "harbour", 1, true, false).expect("files");
     let (address, _names) = port(Port::Client, tls.clone()).await;
     fs::write(certs.path("refused.txt"), "sha256:12\n").expect("written");
     let refused = tls.reload().expect_err("no digest").to_string();
@@ -122,4 +120,11 @@ async fn unusable_files_stay_unused() {
     fs::remove_file(certs.path("refused.txt")).expect("removed");
     let refused = tls.reload().expect_err("no list").to_string();
     assert!(refused.contains("refused.txt cannot be read: ") && refused.contains("create it, or"), "{refused}");
+    let other = certs.node(2);
+    for (from, to) in [(other.cert, files.cert), (other.key, files.key)] {
+        fs::copy(from.expect("a path"), to.expect("a path")).expect("copied");
+    }
+    let refused = tls.reload().expect_err("the files of another node").to_string();
+    assert!(refused.ends_with("give node 1's file"), "{refused}");
+    dialled(&address, &certs.client("ci")).await.expect("accepted as before");
 }
