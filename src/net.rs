@@ -11,7 +11,6 @@ mod connection_info;
 mod descriptor_share;
 mod first_request;
 mod port;
-mod prefixed;
 mod tls;
 mod write_coalescing;
 

@@ -60,7 +60,7 @@ pub use watch::Watch;
 
 #[cfg(feature = "cli")]
 pub(crate) use request::pending::acquire_in;
-pub(crate) use retry::{Retry, is_answer};
+pub(crate) use retry::{Retry, is_answer, remembered};
 #[cfg(feature = "cli")]
 pub(crate) use retry::{operated, repeated};
 pub(crate) use session::default_ttl_ms;

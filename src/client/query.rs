@@ -73,7 +73,14 @@ impl<S: LockService> Client<S> {
 
     /// Explains the waits for a lock or a session: which client waits for which, why, since when, and what would end
     /// the wait. The answer is bounded and reports what it omits.
+    ///
+    /// # Errors
+    /// Refuses a session that is not open in this client's namespace.
     pub async fn explain(&self, about: About) -> Result<ReadAt<Explanation>, ClientError> {
+        if let About::Session(session) = about {
+            let answer = self.query(Query::of_session(&self.settings.namespace, session)).await?.answer;
+            answer.of_session(session).map_err(ClientError::Refused)?;
+        }
         Ok(read!(self, Query::Explain(about), Explained))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Instant, millis};
 use crate::limits::{RETRY_MS_MAX, RETRY_MS_MIN};
-use crate::model::{Command, Manage, Managing, Outcome, Refusal, Reply};
+use crate::model::{Command, Manage, Managing, Outcome, QuotaKind, Refusal, Reply};
 use crate::service::{Advice, Call, LockService, NotSent, REQUEST_WAIT, ServiceError};
 
 /// Pauses that double from [`RETRY_MS_MIN`] to [`RETRY_MS_MAX`] milliseconds, or to a lower bound. Each is shortened at
@@ -222,6 +222,15 @@ impl Retry {
 /// Whether the error is an answer to the command itself, so that a later attempt would get it, too.
 pub(crate) fn is_answer(error: &ServiceError) -> bool {
     matches!(error, ServiceError::Refused(_) | ServiceError::Invalid(_))
+}
+
+/// Returns the answer to a lease request or to its withdrawal. A refusal for want of room becomes an error that may
+/// pass: the cluster does not remember it, so an earlier copy of the request may still be granted.
+pub(crate) fn remembered(reply: Reply) -> Result<Reply, ServiceError> {
+    let Outcome::Refused(refusal @ Refusal::Quota { what: QuotaKind::Takes, .. }) = &reply.outcome else {
+        return Ok(reply);
+    };
+    Err(ServiceError::not_sent(NotSent::LimitReached { limit: refusal.to_string(), pause_ms: RETRY_MS_MAX }))
 }
 
 /// Returns the error of a command of which an earlier attempt may have been executed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::error::ClientError;
-use super::retry::Retry;
+use super::retry::{Retry, remembered};
 use crate::clock::{Clock, Instant};
 use crate::limits::CLOCK_LOOK_MS_MAX;
 use crate::model::{Grant, LockName, Outcome, Place, Query, QueryReply, QueryResult, Reply};
@@ -91,7 +91,8 @@ pub(crate) struct Settled {
 /// Submits a request and waits until it is granted or refused. `attempt` submits it, and `queued` is called with each
 /// place in the queue.
 ///
-/// An error after a place in the queue never says that the request had no effect.
+/// An error after a place in the queue never says that the request had no effect. After an attempt without an answer, a
+/// refusal that the cluster does not remember is an error, too: it says nothing about that attempt.
 ///
 /// If a wait fails, this function reads the state of the claim and submits no command, so a thousand waiters survive a
 /// change of leader without a thousand log entries. Only a claim that the cluster does not know is submitted again,
@@ -109,6 +110,9 @@ where
 {
     loop {
         let mut reply = retry.until_answered(&mut attempt).await?;
+        if retry.is_in_doubt() {
+            reply = remembered(reply).map_err(|error| retry.doubted(error))?;
+        }
         let mut waited = false;
         loop {
             let Outcome::Queued(place) = &reply.outcome else { return Ok(Settled { reply, waited }) };

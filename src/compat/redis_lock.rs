@@ -50,7 +50,8 @@ impl<S: LockService> RedisLock<S> {
         Ok(none_if_held(request.take().await)?.map(|lease| lease.token()))
     }
 
-    /// The release script: deletes the key and returns true if its value is the request id.
+    /// The release script: deletes the key and returns true if its value is the request id. After a call without an
+    /// answer, false may mean that it deleted the key.
     pub async fn release_distributed_lock(&self, key: &str, request_id: &str) -> Result<bool, ClientError> {
         false_if_gone(self.client.release(key, &Handle::parse(request_id)?).await)
     }

@@ -51,7 +51,8 @@ impl<S: LockService> TokenLock<S> {
         Ok(none_if_held(self.client.lease(key).duration(expiration).wait(wait).take().await)?.map(token))
     }
 
-    /// Releases the lock. Returns true if this token held it.
+    /// Releases the lock. Returns true if this token held it. After a call without an answer, false may mean that it
+    /// released the lock.
     pub async fn release(&self, key: &str, token: &Token) -> Result<bool, ClientError> {
         false_if_gone(self.client.release(key, &token.secret).await)
     }

@@ -30,7 +30,7 @@ static NAMES: CallNames = CallNames {
 };
 
 /// Routes whose requests may wait for a lock, by their ends.
-const WAITS: [&str; 3] = ["/acquire", "/wait", "/hold"];
+const WAITS: [&str; 4] = ["/acquire", "/wait", "/hold", "/upgrade"];
 /// Routes of `POST` whose requests change nothing, by their ends.
 const READS: [&str; 1] = ["/check"];
 
@@ -117,6 +117,7 @@ mod tests {
     fn waits_are_measured_apart() {
         let of = |method, route| kind(&method, route);
         assert_eq!(of(Method::POST, "/v1/ns/{namespace}/acquire"), CallKind::Wait);
+        assert_eq!(of(Method::POST, "/v1/ns/{namespace}/upgrade"), CallKind::Wait);
         assert_eq!(of(Method::POST, "/v1/ns/{namespace}/release"), CallKind::Command);
         assert_eq!(of(Method::POST, "/v1/ns/{namespace}/check"), CallKind::Read);
         assert_eq!(of(Method::GET, "/v1/ns/{namespace}/sessions"), CallKind::Read);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -86,8 +86,8 @@ pub async fn serve<S: LockService>(
         .with_state(Port { service, render, readiness: Arc::default() })
         .merge(calls)
         .merge(screens)
-        .fallback(api::no_such_path)
-        .method_not_allowed_fallback(api::no_such_method)
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
         .layer(from_fn(request_header::bounded))
         .layer(from_fn_with_state(hosts, origin::protect))
         .layer(from_fn_with_state(signer, signature::sign::<S>))
@@ -96,6 +96,22 @@ pub async fn serve<S: LockService>(
     // The server does not wait for withdrawals that the service refuses or does not answer.
     drop(timeout(Duration::from_millis(limits::DRAIN_MS_MAX / 4), tasks.ended()).await);
     Ok(())
+}
+
+/// Answers a request for a path that does not exist.
+async fn no_such_path(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    match page::missing(StatusCode::NOT_FOUND, &method, uri.path(), &headers).await {
+        Some(screen) => screen,
+        None => api::no_such_path(uri).await.into_response(),
+    }
+}
+
+/// Answers a request with a method that its path does not have.
+async fn no_such_method(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    match page::missing(StatusCode::METHOD_NOT_ALLOWED, &method, uri.path(), &headers).await {
+        Some(screen) => screen,
+        None => api::no_such_method(method).await.into_response(),
+    }
 }
 
 async fn serve_routes(

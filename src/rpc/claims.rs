@@ -10,7 +10,7 @@ use futures_util::future::{Either, pending};
 use tokio::time::{sleep, timeout};
 
 use super::background::Tasks;
-use crate::client::{Retry, is_answer};
+use crate::client::{Retry, is_answer, remembered};
 use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Claim, Command, LockKey, LogTime, Query, QueryReply, QueryResult, Reply, TakeLease};
@@ -90,7 +90,8 @@ pub(crate) fn claimed(call: &Call) -> Option<(ClaimRef, Call)> {
 }
 
 /// Withdraws the claim of a call that ends without an answer. A task of the server repeats the cancel until it is
-/// answered. If the caller has lost its rights, the task waits for them for some minutes.
+/// answered. If the caller has lost its rights, or the cluster has no room to remember the cancel, the task waits for
+/// them for some minutes.
 pub(crate) struct CancelOnDrop<S: LockService> {
     pub(crate) service: S,
     pub(crate) tasks: Tasks,
@@ -110,12 +111,14 @@ impl<S: LockService> Drop for CancelOnDrop<S> {
         let (service, clock) = (self.service.clone(), Arc::clone(&self.clock));
         self.tasks.run(async move {
             let submit = || service.submit(cancel.clone());
-            let mut withdrawn = Retry::unlimited(Arc::clone(&clock)).until_answered(submit).await;
+            let withdrawn = Retry::unlimited(Arc::clone(&clock)).until_answered(submit).await;
+            let mut withdrawn = withdrawn.and_then(remembered);
             if withdrawn.as_ref().is_err_and(|error| !is_answer(error)) {
                 // Without a bound, the claims of a token that is never valid again would keep their places.
                 let longest = Duration::from_millis(limits::TTL_MS_MAX_DEFAULT);
+                let again = || async { submit().await.and_then(remembered) };
                 let mut retry = Retry::unlimited(clock).persistent();
-                withdrawn = timeout(longest, retry.until_answered(submit)).await.unwrap_or(withdrawn);
+                withdrawn = timeout(longest, retry.until_answered(again)).await.unwrap_or(withdrawn);
             }
             if let Err(error) = withdrawn {
                 tracing::debug!(%error, "the claim of a cancelled call could not be withdrawn");

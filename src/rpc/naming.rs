@@ -1,7 +1,8 @@
 //! The headers that name a cluster. Every call, every answer and every error contains them, so that the receiver knows
 //! whether it came from the right cluster before it decodes any other part.
 //!
-//! A call of a web page is refused here, too: a browser adds the header `origin`, and a client does not.
+//! A call of a web page is refused here, too: a browser adds the header `origin`, and a client does not. So is a
+//! request that is no call of gRPC: a link can send one without that header, and tonic would execute it.
 //!
 //! A call that names another cluster is refused here, before the service sees it. A call that names none is served:
 //! programs other than this crate's client may omit the header.
@@ -13,8 +14,8 @@ use futures_util::future::{Either, ready};
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::header::ORIGIN;
-use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request};
+use tonic::codegen::http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
+use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 
 use super::middleware::{Answer, Answering, Middleware};
 use crate::model::{Invalid, parse_cluster_id};
@@ -24,6 +25,8 @@ use crate::service::{NotSent, ServiceError};
 pub(super) const CLUSTER: HeaderName = HeaderName::from_static("lockkeeper-cluster");
 /// Header of an answer: the Raft group that answers.
 pub(super) const GROUP: HeaderName = HeaderName::from_static("lockkeeper-group");
+/// How the content type of every call begins; an encoding may follow.
+const GRPC: &[u8] = b"application/grpc";
 /// The only Raft group.
 const GROUP_ID: HeaderValue = HeaderValue::from_static("0");
 
@@ -62,6 +65,22 @@ fn refused(headers: &HeaderMap, own: Option<&HeaderValue>) -> Option<Status> {
     Some(Invalid::new("cluster_id", bound, String::from_utf8_lossy(meant.as_bytes())).into())
 }
 
+/// Returns the answer to a request that is no call of gRPC.
+fn no_call(method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
+    let is_grpc = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC));
+    let (status, why) = if method != Method::POST {
+        (StatusCode::METHOD_NOT_ALLOWED, "a call has the method POST")
+    } else if !is_grpc {
+        (StatusCode::UNSUPPORTED_MEDIA_TYPE, "a call has the content type application/grpc")
+    } else {
+        return None;
+    };
+    let mut answer: Response<Body> = Status::invalid_argument(why).into_http();
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+    Some(answer)
+}
+
 impl Middleware for ClusterHeaders {
     fn call<F>(&self, request: Request<Body>, next: impl FnOnce(Request<Body>) -> F) -> Answering
     where
@@ -69,8 +88,10 @@ impl Middleware for ClusterHeaders {
     {
         // Read once: a call that was refused because the cluster had no id must not be answered with its id.
         let own = self.cluster_id.borrow().map(header_of);
-        let answering = match refused(request.headers(), own.as_ref()) {
-            Some(status) => Either::Left(ready(Ok(status.into_http()))),
+        let refusal = no_call(request.method(), request.headers())
+            .or_else(|| refused(request.headers(), own.as_ref()).map(Status::into_http));
+        let answering = match refusal {
+            Some(answer) => Either::Left(ready(Ok(answer))),
             None => Either::Right(next(request)),
         };
         Box::pin(async move {
@@ -97,5 +118,36 @@ mod tests {
         let refusal = refused(&headers, None).expect("refused");
         assert_eq!(refusal.code(), tonic::Code::PermissionDenied);
         assert!(refusal.message().ends_with("a web page may not call this port"), "{refusal}");
+    }
+
+    /// Only a POST of gRPC reaches the service. The status of any other request says what is wrong, for gRPC, too.
+    #[tokio::test]
+    async fn only_calls_of_grpc_are_served() {
+        let headers = ClusterHeaders { cluster_id: watch::channel(Some(7)).1 };
+        for (method, kind, status) in [
+            (Method::GET, Some("application/grpc"), 405),
+            (Method::PUT, Some("application/grpc"), 405),
+            (Method::OPTIONS, None, 405),
+            (Method::POST, None, 415),
+            (Method::POST, Some("text/plain"), 415),
+            (Method::POST, Some("application/x-www-form-urlencoded"), 415),
+            (Method::POST, Some("application/grpc"), 200),
+            (Method::POST, Some("application/grpc+proto"), 200),
+        ] {
+            let mut request = Request::new(Body::empty());
+            *request.method_mut() = method;
+            if let Some(kind) = kind {
+                request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            }
+            let mut served = false;
+            let answering = headers.call(request, |_| {
+                served = true;
+                ready(Ok(Response::new(Body::empty())))
+            });
+            let answered = answering.await.expect("an answer");
+            assert_eq!((answered.status().as_u16(), served), (status, status == 200), "{kind:?}");
+            let refused = answered.headers().get(Status::GRPC_STATUS).is_some_and(|status| status == "3");
+            assert_eq!((refused, named(answered.headers())), (status != 200, Some(7)), "{kind:?}");
+        }
     }
 }

@@ -111,7 +111,8 @@ impl HistoryLine {
         (self.set, self.passing) = (Some(facts.set), Some(facts.passing));
         self.owner = facts.owner.as_ref().map(ToString::to_string);
         self.principal = Some(facts.principal.to_string());
-        (self.who, self.why) = (Some(facts.who.to_string()), Some(facts.why.to_string()));
+        self.who = Some(facts.who.to_string());
+        self.why = Some(facts.why.to_string()).filter(|why| !why.is_empty());
     }
 
     /// Returns the record of this line, or an error that names the first invalid field.
@@ -208,7 +209,8 @@ impl HistoryLine {
             owner: self.owner.as_ref().map(|owner| Owner::parse(owner)).transpose()?,
             principal: Principal::parse(there("principal", self.principal.as_ref())?)?,
             who: there("who", self.who.as_deref())?.into(),
-            why: there("why", self.why.as_deref())?.into(),
+            // Lines of older versions have an empty text instead of null.
+            why: self.why.as_deref().unwrap_or_default().into(),
         }))
     }
 }

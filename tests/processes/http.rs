@@ -213,4 +213,6 @@ async fn health_and_readiness_describe_the_node() {
     // A probe may still get the answer of the one before.
     block_until("it is not ready without a quorum", || get(&address, "/readyz").starts_with("HTTP/1.1 503"));
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"), "the process itself is healthy");
+    let stale = HttpPort::new(&address).get("locks?lock=a&stale=true");
+    assert_eq!((stale.status, &stale.body["lock"]), (200, &Value::from("a")), "a stale read needs no other node");
 }

@@ -210,6 +210,56 @@ async fn a_session_holds_locks() {
     port.get(&format!("sessions/{session}")).is_problem(404, "invalid", "give_up");
 }
 
+/// A hold of a session is refreshed under its token, and a refresh that another one overtook changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_of_a_session_is_refreshed() {
+    let (_cluster, port) = at_a_follower().await;
+    let session = port.post("sessions", json!({"handle": "s", "ttl_ms": 60_000})).body["session"].clone();
+    let own = json!({"session": session, "handle": "s", "lock": "a", "lease_ms": 20_000});
+    let token = port.post("acquire", own.clone()).body["token"].clone();
+    let refresh = |lease_ms: u64, attempt: u64, token: &Value| {
+        let mut fields = own.clone();
+        (fields["lease_ms"], fields["attempt"], fields["token"]) = (json!(lease_ms), json!(attempt), token.clone());
+        port.post("refresh", fields)
+    };
+    let second = refresh(50_000, 2, &token);
+    assert_eq!((second.status, &second.body["token"]), (200, &token), "{}", second.body);
+    assert_eq!(ms(&second.body["remaining_ms"]), 50_000);
+    let first = refresh(30_000, 1, &token);
+    assert_eq!((first.status, &first.body["deadline_ms"]), (200, &second.body["deadline_ms"]), "{}", first.body);
+    let third = refresh(30_000, 3, &token);
+    assert_eq!(ms(&third.body["remaining_ms"]), 30_000);
+    refresh(30_000, 4, &json!("999")).is_problem(409, "not-held", "give_up");
+}
+
+/// A session that its client closes as lost keeps its lock closed for the lock-delay. Another session takes the hold
+/// over with the lost session's secret, under a new token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_hold_is_resumed() {
+    let (_cluster, port) = at_a_follower().await;
+    let [lost, next] = ["old", "new"].map(|handle| {
+        let opened = port.post("sessions", json!({"handle": handle, "ttl_ms": 60_000}));
+        text(&opened.body["session"]).to_owned()
+    });
+    let held = port.post("acquire", json!({"session": lost, "handle": "old", "lock": "a", "delay_ms": 60_000}));
+    let token = held.body["token"].clone();
+    let closed = port.post(&format!("sessions/{lost}/close"), json!({"handle": "old", "lost": true}));
+    assert_eq!((closed.status, closed.body), (200, json!({"closed": true})));
+    let own = json!({"session": next, "handle": "new", "lock": "a"});
+    port.post("acquire", own.clone()).is_problem(409, "not-acquired", "retry");
+    let resume = |secret: &str| {
+        let mut fields = own.clone();
+        (fields["token"], fields["lost_handle"]) = (token.clone(), json!(secret));
+        port.post("resume", fields)
+    };
+    resume("wrong").is_problem(403, "wrong-handle", "give_up");
+    let resumed = resume("old");
+    assert_eq!((resumed.status, &resumed.body["state"]), (200, &json!("granted")), "{}", resumed.body);
+    assert_ne!(resumed.body["token"], token);
+    let valid = port.post("check", json!({"lock": "a", "token": resumed.body["token"]})).body;
+    assert_eq!(valid["valid"], true, "{valid}");
+}
+
 /// The longest wait in a session ends with the session, so it is refused if it would close a cycle of owners. A shorter
 /// wait ends in any case, and is queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,6 +304,7 @@ async fn operators_act_on_locks_of_others() {
     assert_eq!(port.post("acquire", waiting.clone()).status, 202);
     assert_eq!(port.get("explain?lock=a").body["freed_by"][0]["who"], "ann");
     assert_eq!(port.get(&format!("explain?session={session}")).body["chain"][0]["lock"], "a");
+    port.get("explain?session=999999").is_problem(409, "session-ended", "give_up");
     assert_eq!(port.post("ask", json!({"lock": "a", "token": token, "why": "please"})).body["asked"], true);
     let asked = json!({"lock": "a", "token": token, "why": "dead host", "dry_run": true});
     let would = port.post("break", asked.clone());
@@ -312,6 +363,8 @@ async fn wrong_requests_get_exact_statuses() {
         for header in ["lockkeeper-node", "lockkeeper-cluster"] {
             assert!(answer.header(header).is_some(), "no header {header} with {status}: {}", answer.body);
         }
+        // No page of another site may read an answer.
+        assert_eq!(answer.header("access-control-allow-origin"), None, "{status}: {}", answer.body);
         answer.body
     };
     let shown = |problem: &Value| ["field", "value"].map(|name| text(&problem[name]).to_owned());
@@ -366,5 +419,7 @@ async fn wrong_requests_get_exact_statuses() {
         answer.is_problem(400, "invalid", "give_up");
         assert_eq!(answer.body["field"], field, "{asked}: {}", answer.body);
     }
+    let problem = status(port.post("hold", json!({"lock": "a", "request": "x", "handle": "h"})), 400, "invalid");
+    assert_eq!(shown(&problem), ["request", "\"x\""]);
     assert_eq!(port.get("locks").body, json!({"locks": [], "more": false}), "nothing was taken");
 }

@@ -39,6 +39,7 @@ async fn a_hold_reports_what_happens_to_it() {
     named_hold.until("granted");
     let reused = two.post("hold", named("another", 60_000));
     reused.is_problem(400, "request-reused", "give_up");
+    assert_eq!(reused.body["detail"], "this `request` was used before with other fields");
     for header in ["lockkeeper-index", "lockkeeper-log-time"] {
         let [known, refused, reused] =
             [&before, &refused, &reused].map(|answer| answer.header(header).and_then(|at| at.parse::<u64>().ok()));

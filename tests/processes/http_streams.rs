@@ -56,11 +56,21 @@ async fn a_watch_continues_at_another_node() {
         let mut resumed = two.follow(&format!("watch?prefix=set-&from={position}"));
         assert!(granted[at + 1..].iter().all(|later| resumed.until("granted") == *later), "after {position}");
     }
-    let mut foreign = two.follow("watch?from=3.0@00000000");
-    let problem = foreign.next().expect("a problem");
-    assert_eq!((foreign.status, &problem["error"]), (410, &json!("events-missed")), "{problem}");
-    assert!(problem["resume"].is_string(), "{problem}");
-    two.get("watch?from=x").is_problem(400, "invalid", "give_up");
+    // A position after the end of the log is of a cluster whose data was lost.
+    for from in ["3.0@00000000", "99999.0"] {
+        for call in ["watch", "history"] {
+            let mut foreign = two.follow(&format!("{call}?from={from}"));
+            let problem = foreign.next().expect("a problem");
+            assert_eq!((foreign.status, &problem["error"]), (410, &json!("events-missed")), "{call}: {problem}");
+            assert!(problem["resume"].is_string(), "{problem}");
+        }
+    }
+    assert_eq!(two.get("history?from=99999.0&stale=true").status, 200, "another node may have more of the log");
+    let records = two.get(&format!("history?from={id}"));
+    assert_eq!((records.status, &records.body["records"][0]["lock"]), (200, &json!("other")), "{}", records.body);
+    let unreadable = two.get("watch?from=x");
+    unreadable.is_problem(400, "invalid", "give_up");
+    assert_eq!(unreadable.body["bound"], "INDEX.N[@CLUSTER]");
     let node = cluster.a_follower().await;
     assert_eq!(cluster.stop(node), Some(0));
     cluster.spawn(node);
@@ -139,6 +149,7 @@ async fn events_are_server_sent_by_default() {
     take(&one, &["a"]);
     let text = curl("1", "watch?from=0.0");
     assert!(text.to_lowercase().contains("content-type: text/event-stream"), "{text}");
+    assert!(text.to_lowercase().contains("cache-control: no-store"), "{text}");
     let granted = text.split("\n\n").find(|event| event.contains("event: granted")).expect("a grant");
     let id = granted.lines().find_map(|line| line.strip_prefix("id: ")).expect("an id");
     let data = granted.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");

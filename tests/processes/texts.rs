@@ -30,26 +30,39 @@ fn errors(output: &Output) -> serde_json::Value {
     error
 }
 
-/// With `--json` every error is one object on standard error with the same fields, whether it concerns the command
-/// line, a file, the environment or the cluster.
+/// With `--json` every error about the command line is one object on standard error, and names the option or the value
+/// that is wrong.
 #[test]
-fn every_error_is_an_object_under_json() {
-    for wrong in [
-        &["--json"][..],
-        &["--json", "sessoins"],
-        &["--json", "status", "--colour"],
-        &["acquire", "a", "--for", "10", "--json"],
-        &["check", "a", "--json"],
-        &["member", "--json"],
-        &["wait", "", "--json"],
-        &["verify", "/nonexistent", "--json"],
-        &["config", "check", "/nonexistent", "--json"],
-        &["serve", "--config", "/nonexistent", "--json"],
-        &["restore", "/nonexistent", "--data", "/nonexistent/data", "--json"],
-        &["bench", "--clients", "1", "--connections", "2", "--json"],
+fn every_usage_error_names_its_field() {
+    for (wrong, field) in [
+        (&["--json"][..], "<COMMAND>"),
+        (&["--json", "sessoins"], "<COMMAND>"),
+        (&["--json", "status", "--colour"], "--colour"),
+        (&["-jv", "status", "-t", "10"], "--timeout"),
+        (&["acquire", "a", "--for", "10", "--json"], "--for"),
+        (&["acquire", "a", "--for", "-5s", "--json"], "--for"),
+        (&["check", "a", "--json"], "<TOKEN>"),
+        (&["explain", "--json"], "<NAME>"),
+        (&["lock", "a", "--json", "--"], "<CMD>"),
+        (&["lock", "a", "--json"], "<CMD>"),
+        (&["lock", "a", "--result", "/nonexistent/x", "--json", "--", "true"], "--result"),
+        (&["member", "--json"], "<COMMAND>"),
+        (&["features", "5", "--json"], "<COMMAND>"),
+        (&["wait", "", "--json"], "<NAME>"),
+        (&["status", "--cluster", "dev", "--json"], "--cluster"),
+        (&["verify", "/nonexistent", "--json"], "<FILE>"),
+        (&["audit", "verify", "/nonexistent", "--json"], "<FILES>"),
+        (&["auth", "check", "/nonexistent", "--json"], "<FILE>"),
+        (&["certs", "/nonexistent", "--json"], "<DIR>"),
+        (&["config", "check", "/nonexistent", "--json"], "<FILE>"),
+        (&["serve", "--config", "/nonexistent", "--json"], "--config"),
+        (&["drill", "--report", "/nonexistent/x", "--json"], "--report"),
+        (&["restore", "/nonexistent", "--data", "/nonexistent/data", "--json"], "<FILE>"),
+        (&["bench", "--clients", "1", "--connections", "2", "--json"], "--connections"),
     ] {
         let error = errors(&alone(wrong).output().unwrap());
         assert_eq!((&error["error"], &error["exit"]), (&"invalid".into(), &64.into()), "{wrong:?}");
+        assert_eq!(error["field"], field, "{wrong:?}: {error}");
         assert!(
             error["detail"]
                 .as_str()
@@ -57,7 +70,23 @@ fn every_error_is_an_object_under_json() {
         );
     }
     let colour = errors(&alone(&["--json", "status", "--colour"]).output().unwrap());
-    assert_eq!((&colour["field"], &colour["bound"]), (&"--colour".into(), &serde_json::Value::Null));
+    assert_eq!(colour["bound"], serde_json::Value::Null);
+}
+
+/// With `--json` every error is one object on standard error with the same fields, whether it concerns a file, the
+/// environment or the cluster.
+#[test]
+fn every_error_is_an_object_under_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let no_certificate = folder.path().join("ca.pem");
+    std::fs::write(&no_certificate, "not a certificate").expect("written");
+    let unfit = errors(&alone(&["status", "--json", "--ca", no_certificate.to_str().unwrap()]).output().unwrap());
+    assert_eq!((&unfit["exit"], &unfit["field"]), (&64.into(), &"--ca".into()), "{unfit}");
+    assert!(unfit["detail"].as_str().unwrap().contains("give a certificate in PEM"), "{unfit}");
+    let no_endpoint = alone(&["status", "--json"]).env("LOCKKEEPER_ENDPOINTS", "").output().unwrap();
+    let no_endpoint = errors(&no_endpoint);
+    assert_eq!(no_endpoint["field"], "--endpoints");
+    assert!(no_endpoint["detail"].as_str().unwrap().ends_with("; it comes from LOCKKEEPER_ENDPOINTS"), "{no_endpoint}");
     let no_token = alone(&["status", "--json"]).env("LOCKKEEPER_AUTH_TOKEN_FILE", "/nonexistent").output().unwrap();
     assert!(errors(&no_token)["detail"].as_str().unwrap().contains("/nonexistent cannot be read"));
     let without_authority = alone(&["status", "--json", "--cert", "a.pem", "--key", "a.key"]).output().unwrap();
@@ -71,7 +100,11 @@ fn every_error_is_an_object_under_json() {
     assert_eq!(members["error"], "unreachable");
     assert!(members["detail"].as_str().unwrap().contains("127.0.0.1:1"), "{members}");
     // The cluster and not the lock ended these waits.
-    for waits in [&["lock", "-w", "2s", "--json", "a", "--", "true"][..], &["wait", "-w", "300ms", "--json", "a"]] {
+    for waits in [
+        &["lock", "-w", "2s", "--json", "a", "--", "true"][..],
+        &["wait", "-w", "300ms", "--json", "a"],
+        &["acquire", "-w", "2s", "--json", "a", "--for", "3s"],
+    ] {
         let ended = errors(&alone(waits).output().unwrap());
         assert_eq!((&ended["error"], &ended["exit"]), (&"unreachable".into(), &69.into()), "{ended}");
         assert!(ended["detail"].as_str().unwrap().contains("127.0.0.1:1"), "{ended}");
@@ -185,6 +218,33 @@ async fn successes_are_objects(cluster: &Cluster) {
     assert_eq!((&checked["node"], &checked["members"]), (&1.into(), &3.into()), "{checked}");
 }
 
+/// A position that the log has not reached is refused, because the events up to it would be missed.
+fn positions_above_the_log_are_refused(endpoints: &str) {
+    for command in ["history", "watch"] {
+        let error = errors(&output(endpoints, &[command, "--from", "99999999.0", "--json"]));
+        assert_eq!((&error["error"], &error["field"]), (&"invalid".into(), &"--from".into()), "{error}");
+        assert!(error["bound"].as_str().unwrap().ends_with(", the newest entry"), "{error}");
+    }
+    assert_eq!(code(endpoints, &["history", "--from", "0.0"]), Some(0));
+}
+
+/// The error about a duration that the cluster refuses names the option, and what to give.
+fn refused_durations_name_their_option(endpoints: &str) {
+    for (line, field, part) in [
+        (&["acquire", "tx/no", "--for", "0s", "--json"][..], "--for", "--for must be 1ms to "),
+        (&["lock", "tx/no", "--ttl", "1ms", "--json", "--", "true"], "--ttl", "--ttl must be "),
+        (
+            &["lock", "tx/no", "--ttl", "10s", "--kill-after", "9s", "--json", "--", "true"],
+            "--kill-after",
+            "; give at most 5s, or a longer --ttl",
+        ),
+    ] {
+        let error = errors(&output(endpoints, line));
+        assert_eq!((&error["exit"], &error["field"]), (&64.into(), &field.into()), "{error}");
+        assert!(error["detail"].as_str().unwrap().contains(part), "{error}");
+    }
+}
+
 /// The largest TTL is listed and changed by its name, and an error about its limit names the setting.
 fn settings_are_listed_and_changed(endpoints: &str) {
     let listed = object(&output(endpoints, &["settings", "--json"]).stdout);
@@ -210,6 +270,8 @@ async fn texts_and_objects_of_a_cluster() {
     let tests = move || {
         names_are_shown_with_escapes(&endpoints);
         tokens_above_every_grant_are_unknown(&endpoints);
+        positions_above_the_log_are_refused(&endpoints);
+        refused_durations_name_their_option(&endpoints);
         settings_are_listed_and_changed(&endpoints);
     };
     tokio::task::spawn_blocking(tests).await.expect("the tests pass");

@@ -25,7 +25,7 @@ async fn a_field_of_the_other_kind_of_holder_is_refused() {
         ("namespace", pb::AcquireRequest { namespace: "billing".to_owned(), ..of_session() }),
         ("request", named(of_session(), "first")),
         ("request", named(of_session(), "0")),
-        ("take", named(of_lease(), "first")),
+        ("request", named(of_lease(), "first")),
     ];
     for (field, asked) in acquires {
         let status = locks.acquire(asked).await.expect_err(field);

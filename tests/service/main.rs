@@ -9,6 +9,7 @@ mod calls;
 mod changes;
 mod clusters;
 mod compat;
+mod explained;
 mod faulty;
 mod floods;
 mod lost_time;

@@ -49,6 +49,8 @@ async fn reflection_shows_every_service() {
         let shown = reflected(MessageRequest::FileContainingSymbol(service.to_owned())).await;
         assert!(matches!(shown, Ok(MessageResponse::FileDescriptorResponse(_))), "{service}: {shown:?}");
     }
+    let imported = reflected(MessageRequest::FileByFilename("lockkeeper/v1/documents.proto".to_owned())).await;
+    assert!(matches!(imported, Ok(MessageResponse::FileDescriptorResponse(_))), "{imported:?}");
     let unknown = reflected(MessageRequest::FileContainingSymbol("lockkeeper.v1.Nothing".to_owned())).await;
     assert_eq!(unknown, Err(Code::NotFound));
 }
@@ -62,24 +64,30 @@ async fn reflection_omits_the_peer_protocol() {
     assert_eq!(reflected(MessageRequest::FileByFilename("peer.proto".to_owned())).await, Err(Code::NotFound));
 }
 
-/// Clients that support only the older reflection service get the same services and the same file.
+/// Clients that support only the older reflection service get the same services and the same files.
 #[tokio::test]
 async fn the_older_reflection_service_shows_the_same() {
     let mut client = OlderReflectionClient::new(node().await);
     let asked = [
         older::MessageRequest::ListServices(String::new()),
         older::MessageRequest::FileContainingSymbol("lockkeeper.v1.Locks".to_owned()),
+        older::MessageRequest::FileByFilename("lockkeeper/v1/documents.proto".to_owned()),
     ];
     let asked = asked.map(|asked| OlderReflectionRequest { host: String::new(), message_request: Some(asked) });
     let mut answers = client.server_reflection_info(tokio_stream::iter(asked)).await.expect("a stream").into_inner();
     let listed = answers.message().await.expect("answered").expect("a list").message_response.expect("a message");
     let OlderResponse::ListServicesResponse(listed) = listed else { panic!("services are not listed: {listed:?}") };
     assert!(listed.service.iter().any(|service| service.name == "lockkeeper.v1.Locks"), "{listed:?}");
-    let shown = answers.message().await.expect("answered").expect("a file").message_response.expect("a message");
-    let OlderResponse::FileDescriptorResponse(shown) = shown else { panic!("no file is shown: {shown:?}") };
-    let newer = reflected(MessageRequest::FileContainingSymbol("lockkeeper.v1.Locks".to_owned())).await;
-    let Ok(MessageResponse::FileDescriptorResponse(newer)) = newer else { panic!("no file is shown: {newer:?}") };
-    assert_eq!(shown.file_descriptor_proto, newer.file_descriptor_proto);
+    for asked in [
+        MessageRequest::FileContainingSymbol("lockkeeper.v1.Locks".to_owned()),
+        MessageRequest::FileByFilename("lockkeeper/v1/documents.proto".to_owned()),
+    ] {
+        let shown = answers.message().await.expect("answered").expect("a file").message_response.expect("a message");
+        let OlderResponse::FileDescriptorResponse(shown) = shown else { panic!("no file is shown: {shown:?}") };
+        let newer = reflected(asked).await;
+        let Ok(MessageResponse::FileDescriptorResponse(newer)) = newer else { panic!("no file is shown: {newer:?}") };
+        assert_eq!(shown.file_descriptor_proto, newer.file_descriptor_proto);
+    }
 }
 
 /// The health service reports the node and each of its services as serving, and knows no other services.

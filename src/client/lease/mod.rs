@@ -103,8 +103,6 @@ impl<S: LockService> Lease<S> {
             self.validity = Validity::new(answer, None);
         }
         self.validity.answered(answer, now);
-        // The lock is held, so no earlier release was executed.
-        self.release_in_doubt.store(false, Ordering::Relaxed);
         Ok(refreshed)
     }
 

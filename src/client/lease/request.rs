@@ -10,15 +10,16 @@ use crate::client::error::ClientError;
 use crate::client::lease::{Lease, RefreshCounter, lease_call};
 use crate::client::on_drop::OnDrop;
 use crate::client::options::{RequestOptions, WaitLimit, mode_methods, request_methods};
-use crate::client::retry::Retry;
+use crate::client::retry::{Retry, remembered};
 use crate::client::validity::{RenewalAnswer, Validity};
 use crate::client::wait::{Settled, granted, no_answer, not_acquired, submit_and_wait, wait_until};
 use crate::clock::{Instant, millis};
 use crate::limits::TTL_MS_DEFAULT_MIN;
 use crate::model::{
-    Access, Claim, Command, Handle, Invalid, LeaseRequestId, LockName, LogTime, Mode, Outcome, Place, TakeLease,
+    Access, Claim, Command, Handle, Invalid, LeaseRequestId, LockName, LogTime, Mode, Outcome, Place, Query, TakeLease,
 };
-use crate::service::{ClaimRef, LockService, ServiceError};
+use crate::mutex::Mutex;
+use crate::service::{ClaimRef, Freshness, LockService, ServiceError};
 
 /// A request for a lease. By default it is exclusive and does not wait. [`take`](Self::take) checks the values and
 /// sends it.
@@ -84,7 +85,8 @@ impl<S: LockService> LeaseRequest<S> {
         };
         let Some(Settled { reply, waited }) = settled else {
             if pending.since.is_none() {
-                return Err(no_answer("reading the log time"));
+                let last = pending.unread.lock().take();
+                return Err(last.map_or_else(|| no_answer("reading the log time"), |error| error.of_read().into()));
             }
             pending.cancel(pending.client.retry()).await?;
             pending.disarm();
@@ -135,6 +137,8 @@ struct PendingTake<S: LockService> {
     sent: Instant,
     /// Log time before the request was first sent; `None` until then.
     since: Option<LogTime>,
+    /// The last error of reading that log time.
+    unread: Mutex<Option<ServiceError>>,
     /// The last known place in the queue.
     ahead: Option<Place>,
     retry: Retry,
@@ -145,19 +149,24 @@ struct PendingTake<S: LockService> {
 impl<S: LockService> PendingTake<S> {
     fn new(client: Client<S>, take: TakeLease, began: Instant) -> Self {
         let (retry, runtime) = (client.retry(), Runtime::try_current().ok());
-        Self { client, take, began, sent: began, since: None, ahead: None, retry, runtime }
+        let unread = Mutex::new(None);
+        Self { client, take, began, sent: began, since: None, unread, ahead: None, retry, runtime }
     }
 
     /// Submits the request and waits until it is granted or refused.
     async fn settle(&mut self) -> Result<Settled, ClientError> {
-        let since = self.client.log_time().await?;
-        self.since = Some(since);
         let claim = ClaimRef { lock: self.take.lock.clone(), claim: Claim::Lease(self.take.take) };
-        let Self { client, take, began, sent, ahead, retry, .. } = self;
-        let service = &client.service;
+        let Self { client, take, began, sent, since, unread, ahead, retry, .. } = self;
+        let (service, unread) = (&client.service, &*unread);
+        let read = || async {
+            let answer = service.query(Query::Totals, Freshness::Linearizable).await;
+            answer.inspect_err(|error| *unread.lock() = Some(error.clone()))
+        };
+        let before = client.retry().until_read(read).await?.now;
+        *since = Some(before);
         let attempt = || {
             let call;
-            (call, *sent) = lease_call(Command::TakeLease(take.clone()), &*client.settings.clock, *began, since);
+            (call, *sent) = lease_call(Command::TakeLease(take.clone()), &*client.settings.clock, *began, before);
             service.submit(call)
         };
         let queued = |place: &Place| *ahead = Some(place.clone());
@@ -180,16 +189,12 @@ impl<S: LockService> PendingTake<S> {
         async move {
             let Some(since) = since else { return Ok(()) };
             let clock = &client.settings.clock;
-            let attempt = || client.service.submit(lease_call(command.clone(), &**clock, began, since).0);
-            #[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to a cancel")]
-            match retry.until_answered(attempt).await?.outcome {
-                Outcome::Withdrawn => Ok(()),
-                // The only possible refusal means that the cluster has no space to record the cancel.
-                Outcome::Refused(refusal) if retry.is_in_doubt() => {
-                    Err(ServiceError::unknown(format!("the request could not be withdrawn: {refusal}")).into())
-                }
-                outcome => Err(ClientError::unexpected(outcome)),
-            }
+            let attempt = || async {
+                let (call, _) = lease_call(command.clone(), &**clock, began, since);
+                client.service.submit(call).await.and_then(remembered)
+            };
+            let outcome = retry.until_answered(attempt).await?.outcome;
+            if outcome == Outcome::Withdrawn { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
         }
     }
 

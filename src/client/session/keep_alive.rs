@@ -22,7 +22,7 @@ use crate::model::{Attach, Attachment, Command, Outcome, Refusal, RenewalTarget,
 use crate::mutex::Mutex;
 #[cfg(feature = "cli")]
 use crate::service::Call;
-use crate::service::{LockService, NotSent, RenewalCall, ServiceError, only_reply};
+use crate::service::{Advice, LockService, NotSent, RenewalCall, ServiceError, only_reply};
 
 /// Keeps one session alive. It ends when the last reference to the session is dropped, when a caller closes the
 /// session, or when the session is lost. The close is retried until the session's own deadline at the latest, or for
@@ -373,10 +373,12 @@ async fn close<S: LockService>(
     };
     let bound = bound.max(Duration::from_millis(1));
     let call = session.call(Command::CloseSession { session: session.id, end });
-    let last = Mutex::new(String::new());
+    // The last error, and whether an attempt may have been executed. One without an answer may have been.
+    let failed = Mutex::new((None::<ServiceError>, false));
     let attempt = || async {
-        let answer = service.submit(call.clone()).await;
-        answer.map(drop).inspect_err(|error| *last.lock() = format!("; the last error: {error}"))
+        let in_doubt = std::mem::replace(&mut failed.lock().1, true);
+        let answer = service.submit(call.clone()).await.map(drop);
+        answer.inspect_err(|error| *failed.lock() = (Some(error.clone()), in_doubt || error.leaves_doubt()))
     };
     let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within()).persistent();
     let mut attempts = std::pin::pin!(retry.until_answered(attempt));
@@ -384,8 +386,11 @@ async fn close<S: LockService>(
     let answered = tokio::time::timeout(wait, &mut attempts).await;
     let late = answered.is_err();
     if let Some((done, _)) = caller {
-        let why = || format!("closing the session was not answered in time{}", last.lock());
-        drop(done.send(answered.unwrap_or_else(|_| Err(ServiceError::unknown(why())))));
+        let (last, in_doubt) = failed.lock().clone();
+        let certain = last.clone().filter(|error| !in_doubt && error.advice() == Advice::GiveUp);
+        let last = last.map_or_else(String::new, |error| format!("; the last error: {error}"));
+        let unknown = || ServiceError::unknown(format!("closing the session was not answered in time{last}"));
+        drop(done.send(answered.unwrap_or_else(|_| Err(certain.unwrap_or_else(unknown)))));
     }
     if late {
         drop(tokio::time::timeout(bound.saturating_sub(wait), attempts).await);

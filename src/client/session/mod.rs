@@ -241,8 +241,9 @@ impl<S: LockService> Session<S> {
     /// Ends the session: all its holds are released, and all its guards are lost.
     ///
     /// # Errors
-    /// The cluster did not answer within the request wait; the error names the last reason. The session's task
-    /// continues with the close until the session's own deadline. At that deadline the session ends in any case.
+    /// The cluster did not answer within the request wait; the error names the last reason, or is that reason if the
+    /// cluster has certainly not closed the session and a retry usually cannot help. The session's task continues with
+    /// the close until the session's own deadline. At that deadline the session ends in any case.
     pub async fn close(self) -> Result<(), ClientError> {
         let (done, answer) = oneshot::channel();
         self.reference.queue(BackgroundTask::Close(done, self.settings.request_wait));

@@ -165,6 +165,21 @@ async fn a_release_of_a_lease_remembers_the_doubt_about_an_earlier_one() {
     }
 }
 
+/// A release that its caller dropped may still be on its way when a later refresh finds the lock held. So the refresh
+/// does not end the doubt: if the lease is gone afterwards, that release has ended it.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_does_not_end_the_doubt_about_a_release() {
+    let of = |command: &Command| matches!(command, Command::DropLease { .. });
+    let fake = Fake::new();
+    let mut lease = fake.client().lease("a").take().await.expect("free");
+    let is_release = move |asked: &Asked| matches!(asked, Asked::Submit(command) if of(command));
+    fake.rule(move |asked| if is_release(asked) { Reaction::Silence } else { Reaction::Serve });
+    tokio::time::timeout(SECOND, lease.release()).await.expect_err("no answer");
+    lease.refresh().await.expect("still held");
+    fails(&fake, of, vec![], Outcome::Refused(Refusal::NotHeld { lock: lock() }));
+    assert_eq!(lease.release().await.map(|released| released.left), Ok(0));
+}
+
 /// A request, a change of a document and the opening of a session are in doubt after a lost answer, although later
 /// attempts were not sent or were not permitted. Without a lost answer the last error is returned.
 #[tokio::test(start_paused = true)]

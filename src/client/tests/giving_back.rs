@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fake::{Asked, Fake, Reaction};
 use super::time::{TICK, until};
 use crate::client::{LockGuard, Session};
-use crate::model::{Alteration, Command, Event, EventKind, FencingToken, Grant, Outcome, Refusal};
+use crate::model::{Alteration, Command, Event, EventKind, FencingToken, Grant, Outcome, QuotaKind, Refusal};
 use crate::service::{ErrorCode, ServiceError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -180,6 +180,33 @@ async fn a_lease_request_that_is_not_permitted_is_not_withdrawn() {
         assert_eq!(client.lease("a").take().await.expect_err("not permitted").code(), code);
         tokio::time::sleep(10 * SECOND).await;
         assert_eq!(fake.count(is_command), 1);
+    }
+}
+
+/// The cluster remembers no refusal for want of room. After an attempt without an answer the outcome is unknown, and
+/// the withdrawal is repeated until there is room for it. A first attempt that is refused leaves nothing to withdraw.
+#[tokio::test(start_paused = true)]
+async fn a_lease_request_without_room_is_withdrawn_only_after_a_lost_answer() {
+    let is_take = |asked: &Asked| matches!(asked, Asked::Submit(Command::TakeLease(_)));
+    let is_cancel = |asked: &Asked| matches!(asked, Asked::Submit(Command::CancelTake { .. }));
+    for (lost, code, withdrawals) in [(true, ErrorCode::Unknown, FAILURES + 1), (false, ErrorCode::Quota, 0)] {
+        let fake = Fake::new();
+        let (client, mut takes, mut cancels) = (fake.client(), 0, 0);
+        fake.rule(move |asked| {
+            takes += usize::from(is_take(asked));
+            cancels += usize::from(is_cancel(asked));
+            if is_take(asked) && lost && takes == 1 {
+                return Reaction::Fail(ServiceError::unknown("the leader changed"));
+            }
+            if is_take(asked) || (is_cancel(asked) && cancels <= FAILURES) {
+                return Reaction::Outcome(Outcome::Refused(Refusal::Quota { what: QuotaKind::Takes, limit: 1 }));
+            }
+            Reaction::Serve
+        });
+        assert_eq!(client.lease("a").take().await.expect_err("no room").code(), code);
+        until(|| fake.count(is_cancel) == withdrawals).await;
+        tokio::time::sleep(10 * SECOND).await;
+        assert_eq!(fake.count(is_cancel), withdrawals, "an answer is lost: {lost}");
     }
 }
 

@@ -8,7 +8,7 @@ use super::fake::{Asked, Fake, Reaction};
 use super::time::until;
 use crate::client::ClientError;
 use crate::model::{Attachment, Command, Outcome, Refusal, SessionClose};
-use crate::service::{NotSent, ServiceError};
+use crate::service::{ErrorCode, NotSent, ServiceError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -130,30 +130,34 @@ fn is_close(asked: &Asked) -> bool {
     matches!(asked, Asked::Submit(Command::CloseSession { .. }))
 }
 
-/// The caller of a close that is not permitted gets that error after its request wait. The session's task continues
-/// with the close until it is answered, because nothing else releases the session's locks.
+/// The caller of a close that is not permitted gets that error after its request wait, or the error *unknown* if an
+/// attempt had no answer. The session's task continues with the close until it is answered, because nothing else
+/// releases the session's locks.
 #[tokio::test(start_paused = true)]
 async fn a_close_that_is_not_permitted_continues_after_its_error() {
-    let fake = Fake::new();
-    let session = fake.client().request_wait(2 * SECOND).session().ttl(9 * SECOND).open().await.expect("opened");
-    let revoked = || ServiceError::Unauthenticated { why: "the token is not known".to_owned() };
-    let permitted = Arc::new(AtomicBool::new(false));
-    let is_permitted = Arc::clone(&permitted);
-    fake.rule(move |asked| {
-        if is_close(asked) && !is_permitted.load(Ordering::Relaxed) {
-            return Reaction::Fail(revoked());
-        }
-        Reaction::Serve
-    });
-    let began = tokio::time::Instant::now();
-    let error = session.close().await.expect_err("not permitted");
-    assert!(error.to_string().ends_with(&revoked().to_string()), "{error}");
-    assert_eq!(began.elapsed().as_secs(), 2);
-    let before = fake.count(is_close);
-    permitted.store(true, Ordering::Relaxed);
-    until(|| fake.count(is_close) == before + 1).await;
-    tokio::time::sleep(2 * SECOND).await;
-    assert_eq!(fake.count(is_close), before + 1, "no attempt after the answer");
+    for (lost, code) in [(false, ErrorCode::Unauthenticated), (true, ErrorCode::Unknown)] {
+        let fake = Fake::new();
+        let session = fake.client().request_wait(2 * SECOND).session().ttl(9 * SECOND).open().await.expect("opened");
+        let revoked = || ServiceError::Unauthenticated { why: "the token is not known".to_owned() };
+        let permitted = Arc::new(AtomicBool::new(false));
+        let (is_permitted, mut lost) = (Arc::clone(&permitted), lost);
+        fake.rule(move |asked| {
+            if !is_close(asked) || is_permitted.load(Ordering::Relaxed) {
+                return Reaction::Serve;
+            }
+            Reaction::Fail(if std::mem::take(&mut lost) { ServiceError::unknown("cut") } else { revoked() })
+        });
+        let began = tokio::time::Instant::now();
+        let error = session.close().await.expect_err("not permitted");
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().ends_with(&revoked().to_string()), "{error}");
+        assert_eq!(began.elapsed().as_secs(), 2);
+        let before = fake.count(is_close);
+        permitted.store(true, Ordering::Relaxed);
+        until(|| fake.count(is_close) == before + 1).await;
+        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(fake.count(is_close), before + 1, "no attempt after the answer");
+    }
 }
 
 /// A close outlasts an error that passes, also one that a retry usually cannot fix.

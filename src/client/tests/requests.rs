@@ -67,13 +67,18 @@ async fn a_wait_of_zero_is_a_try() {
     drop(fake.client().lease("a").wait(Duration::ZERO).take().await.expect("free"));
 }
 
-/// The error of a lease request that could not be sent in time does not claim that another client holds the lock.
+/// The error of a lease request that could not be sent in time does not claim that another client holds the lock. It is
+/// the last error of the service, if there was one.
 #[tokio::test(start_paused = true)]
 async fn a_take_that_was_never_sent_is_unreachable() {
     let fake = Fake::new();
     silence(&fake, |asked| matches!(asked, Asked::Query(Query::Totals)));
     let error = fake.client().lease("a").wait(SECOND).take().await.map(|_| ()).expect_err("no answer");
     assert_eq!(error.code(), ErrorCode::Unreachable);
+    let refused = || ServiceError::not_sent(NotSent::Unreachable("a:1: Connection refused".to_owned()));
+    fake.rule(move |_| Reaction::Fail(refused()));
+    let error = fake.client().lease("a").wait(SECOND).take().await.map(|_| ()).expect_err("no connection");
+    assert_eq!(error, refused().into());
 }
 
 /// A release that is not answered returns an error after the request wait. The session's task continues it under the

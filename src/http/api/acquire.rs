@@ -10,8 +10,8 @@ use super::problem::{Decided, Failed};
 use super::settle::{Settled, poll};
 use crate::limits;
 use crate::model::{
-    Checked, Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, Query, QueryResult, Refusal, RenewalTarget,
-    Reply, TakeLease,
+    Checked, Command, EndReason, Grant, LockKey, LogTime, Outcome, Place, Query, QueryResult, RenewalTarget, Reply,
+    TakeLease,
 };
 use crate::service::{ErrorCode, Freshness, LockService, Proof, RenewalCall, only_reply};
 use crate::shapes::Holder;
@@ -121,11 +121,8 @@ pub(super) fn answered<S: LockService>(
     request: String,
     handle: Option<String>,
 ) -> Result<Answered<Acquired>, Failed> {
-    // Nothing below waits. A refusal is a final answer, too, and leaves nothing to withdraw. Only a refusal for want of
-    // room is not remembered, so that an earlier attempt may still be granted.
-    if !matches!(settled.reply.outcome, Outcome::Refused(Refusal::Quota { .. })) {
-        settled.leave();
-    }
+    // Nothing below waits. A refusal is a final answer, too, and leaves nothing to withdraw.
+    settled.leave();
     let value = if let Outcome::Queued(Place { place, sequence, held_by, .. }) = &settled.reply.outcome {
         let held_by = held_by.as_deref().map(|holder| Holder::new(holder, settled.reply.stamp));
         let (place, sequence) = (*place, sequence.to_string());
@@ -199,6 +196,7 @@ impl<S: LockService> RequestContext<S> {
 mod tests {
     use super::super::tests::fake::{Fake, LENGTHENED_MS, context};
     use super::*;
+    use crate::model::{QuotaKind, Refusal};
     use crate::service::ServiceError;
 
     /// A poll whose lease was lengthened by another poll after its grant returns the new end. It reads the hold alone,
@@ -244,5 +242,24 @@ mod tests {
         let Failed::Service(error, _) = failed else { panic!("{failed:?}") };
         assert_eq!(error.code(), ErrorCode::NotAcquired);
         assert_eq!(fake.withdrawals(), 0);
+    }
+
+    /// The cluster remembers no refusal for want of room. After an attempt without an answer the outcome is unknown,
+    /// and the withdrawal is repeated until there is room for it. A first attempt that is refused leaves nothing to
+    /// withdraw.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_without_room_is_withdrawn_only_after_a_lost_answer() {
+        let full = || Ok(Outcome::Refused(Refusal::Quota { what: QuotaKind::Takes, limit: 1 }));
+        let lost = || Err(ServiceError::unknown("the leader changed"));
+        let cases =
+            [(vec![full()], ErrorCode::Quota, 0), (vec![lost(), full(), full(), full()], ErrorCode::Unknown, 3)];
+        for (answers, code, withdrawals) in cases {
+            let fake = Fake::new();
+            fake.answer_leases(answers);
+            let failed = failed(&fake).await;
+            let Failed::Service(error, _) = failed else { panic!("{failed:?}") };
+            assert_eq!(error.code(), code, "{error}");
+            assert_eq!(fake.withdrawals(), withdrawals);
+        }
     }
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
 use tokio::task::yield_now;
 use utoipa::ToSchema;
 
@@ -72,7 +72,7 @@ pub(super) const OF_HOLDS: &[ErrorCode] = &[
     ErrorCode::Lost,
 ];
 
-/// An answer, and the point of the log at which it is true; `None` if it does not depend on the log.
+/// An answer, and the point of the log at which it is true; `None` if it names none.
 pub(super) struct Answered<T> {
     pub(super) status: StatusCode,
     pub(super) point: Option<(u64, LogTime)>,
@@ -95,7 +95,7 @@ impl<T> Answered<T> {
         Self::at(reply.index, reply.now, value)
     }
 
-    /// An answer that never changes.
+    /// An answer that does not depend on the log, or names no point of it.
     pub(super) fn fixed(value: T) -> Self {
         Self { status: StatusCode::OK, point: None, value }
     }
@@ -124,6 +124,8 @@ pub(super) struct Api<S> {
     pub(super) claims: Places,
     /// Limits the requests that wait for a lock, together with the streams.
     pub(super) polls: Places,
+    /// The turn to read one more part of a listing from this node.
+    pub(super) listing: Semaphore,
     /// The HTTP addresses of the other nodes, once the node stops.
     pub(super) others: OnceCell<Vec<String>>,
     /// True once the node stops: then waits end.
@@ -148,8 +150,8 @@ impl<S: LockService> Api<S> {
     ) -> Arc<Self> {
         let (drawn, claims) = (DrawnNumbers::new(info.node), Places::new(limits::UNARY_CLAIMS_MAX));
         let (clock, polls) = (Arc::new(SystemClock::new()), Places::new(polls_max(info.connections)));
-        let others = OnceCell::new();
-        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, others, stop, description })
+        let (others, listing) = (OnceCell::new(), Semaphore::new(1));
+        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, listing, others, stop, description })
     }
 
     /// Returns the service for the caller that the connection or the headers prove.
@@ -237,7 +239,8 @@ impl<S: LockService> RequestContext<S> {
 
     /// Fills a page from the parts of a listing. `part` reads the part that an answer contains. Also returns the point
     /// of the log of the first part: a caller that watches from there misses nothing. Other requests proceed between
-    /// two parts, because a stale query does not wait.
+    /// two parts, because a stale query does not wait. For the same reason stale listings take turns after their first
+    /// parts: many at once would keep the state of the node from its commands.
     pub(super) async fn page<T, C>(
         &self,
         (rows, stale): (Option<u32>, Option<bool>),
@@ -248,7 +251,10 @@ impl<S: LockService> RequestContext<S> {
         let (wanted, mut found) = (page_rows(rows.unwrap_or_default()), Vec::new());
         let mut first = None;
         loop {
+            let needs_turn = stale == Some(true) && first.is_some();
+            let turn = if needs_turn { self.api.listing.acquire().await.ok() } else { None };
             let reply = self.query(query(after, (wanted - found.len()) as u32), stale).await?;
+            drop(turn);
             let point = *first.get_or_insert((reply.index, reply.now));
             let Part { rows, next } = part(reply)?;
             found.extend(rows);
@@ -263,6 +269,11 @@ impl<S: LockService> RequestContext<S> {
     /// The id of the cluster. A cluster that is being founded has none yet.
     pub(super) fn cluster_id(&self) -> Result<u128, ServiceError> {
         self.api.info.cluster_id.borrow().ok_or_else(|| ServiceError::not_sent(NotSent::NoLeader))
+    }
+
+    /// Whether the node stops.
+    pub(super) fn stops(&self) -> bool {
+        *self.api.stop.borrow()
     }
 
     /// Waits until the node stops.

@@ -6,10 +6,11 @@ use utoipa::ToSchema;
 use super::call::RequestContext;
 use super::problem::Failed;
 use crate::model::{
-    Access, FencingToken, Handle, Instance, Invalid, LeaseRequestId, LogTime, Metadata, Mode, RequestId, SessionId,
-    parse_request_number, parse_uuid,
+    Access, FencingToken, Handle, Instance, Invalid, LeaseRequestId, LogTime, Metadata, Mode, Position, RequestId,
+    SessionId, parse_request_number, parse_uuid,
 };
-use crate::service::{LockService, Proof};
+use crate::service::{LockService, Proof, ServiceError};
+use crate::shapes::{ResumePosition, cluster_id_text};
 
 /// How a lock is to be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -69,6 +70,33 @@ pub(super) fn token(text: &str) -> Result<FencingToken, Invalid> {
 /// Reads the id of a session.
 pub(super) fn session(text: &str) -> Result<SessionId, Invalid> {
     SessionId::from_u64(number("session", text)?)
+}
+
+/// Reads a position that may name its cluster.
+pub(super) fn position(field: &str, text: &str) -> Result<ResumePosition, Invalid> {
+    text.parse().map_err(|_| Invalid::new(field, "INDEX.N[@CLUSTER]", format!("{text:?}")))
+}
+
+/// Returns the position in the log of this cluster, which ends with the entry `end`.
+///
+/// # Errors
+/// It is of another cluster, or after the end, as after a loss of all data. The caller would miss events without
+/// notice. The error names `resume`.
+pub(super) fn of_this_log(
+    from: &ResumePosition,
+    cluster_id: u128,
+    end: u64,
+    resume: Position,
+) -> Result<Position, ServiceError> {
+    let here = cluster_id_text(cluster_id);
+    let why = if let Some(foreign) = from.other_cluster(&here) {
+        format!("the position is of cluster {foreign}, and this cluster is {here}")
+    } else if end < from.position.index {
+        format!("the position is after entry {end}, the last one of this cluster")
+    } else {
+        return Ok(from.position);
+    };
+    Err(ServiceError::EventsMissed { why, resume })
 }
 
 /// Returns a field that the call needs in this form.

@@ -8,11 +8,11 @@ use utoipa::ToSchema;
 
 use super::acquire_body::{AcquireBody, MemberOfSet, ParentOwner, ReentryWord};
 use super::body::Object;
-use super::call::RequestContext;
+use super::call::{Answered, RequestContext};
 use super::fields::{ModeWord, both_or_neither, drawn_uuid, instance};
 use super::hold::{Hold, Terms};
 use super::hold_events::HoldEvent;
-use super::problem::Failed;
+use super::problem::{Failed, named};
 use super::stream::{Events, StreamCall};
 use crate::client::default_ttl_ms;
 use crate::limits;
@@ -111,10 +111,10 @@ impl StreamCall for HoldBody {
     const COMMENTS: bool = false;
     type Event = HoldEvent;
 
-    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<HoldEvent>, Failed> {
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Answered<Events<HoldEvent>>, Failed> {
         let terms = self.terms(&context).await?;
         let (events, refused) = Hold::begin(context, terms);
-        refused.await.map_or(Ok(events), Err)
+        refused.await.map_or(Ok(Answered::fixed(events)), Err)
     }
 }
 
@@ -123,7 +123,7 @@ impl HoldBody {
     async fn terms<S: LockService>(self, context: &RequestContext<S>) -> Result<Terms, Failed> {
         both_or_neither(self.request.as_ref(), self.handle.as_ref())?;
         let request = self.request.clone().unwrap_or_else(|| drawn_uuid(context.api.clock.random_u128()));
-        let instance = instance(Some(&request))?;
+        let instance = named("request", instance(Some(&request)))?;
         let handle = Handle::parse(&self.handle.clone().unwrap_or_else(|| context.drawn_handle()))?;
         let max_ms = self.max_ms.unwrap_or(limits::HOLD_MS_DEFAULT);
         if max_ms == 0 || limits::HOLD_MS_MAX < max_ms {

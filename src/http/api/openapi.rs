@@ -9,7 +9,7 @@ use utoipa::openapi::{RefOr, Schema};
 
 use super::body::JSON;
 use super::call::Call;
-use super::problem::{PROBLEM, Problem};
+use super::problem::{Ended, PROBLEM, Problem};
 use super::stream::{LINES, OfCalls, SSE, StreamCall};
 use crate::service::ErrorCode;
 
@@ -67,9 +67,9 @@ struct Described {
 }
 
 impl Description {
-    /// The content of a stream: one event.
+    /// The content of a stream: one event, or the error that ends it.
     fn events<C: StreamCall>(&mut self) -> Value {
-        let event = self.named::<C::Event>();
+        let event = json!({"oneOf": [self.named::<C::Event>(), self.named::<Ended>()]});
         let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": event});
         let parts = json!({"id": {"type": "string"}, "event": {"type": "string"}, "data": data});
         let sent = json!({"type": "object", "properties": parts, "required": ["event", "data"]});

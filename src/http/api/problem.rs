@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::client::ClientError;
-use crate::model::{EndReason, Invalid, LockKey, LogTime, Namespace, Refusal};
+use crate::model::{DurationField, EndReason, Invalid, LockKey, LogTime, Namespace, Refusal};
 use crate::service::{ErrorCode, ServiceError};
 use crate::shapes::{CycleLink, Holder, LeaderNode};
 
@@ -19,6 +19,8 @@ pub(in crate::http) enum Failed {
     Malformed(StatusCode, Invalid),
     /// The request was granted before, and its hold has ended.
     Lost { lock: String, reason: EndReason, decided: Decided },
+    /// The wait of the request was over before this copy of it arrived, or the request was withdrawn.
+    WaitOver { lock: String, decided: Decided },
 }
 
 /// Where in the log an error was decided.
@@ -181,6 +183,13 @@ impl More {
             }
             Refusal::Changed { value, .. } => Self { value: value.as_ref().map(ToString::to_string), ..none },
             Refusal::Closed { left_ms } => Self { pause_ms: Some(*left_ms), ..none },
+            // The refusal has the age of the request, and the caller sent a log time.
+            Refusal::OutOfBounds { field: DurationField::Age, high, value: age_ms, .. } => Self {
+                field: Some(SINCE.to_owned()),
+                bound: Some(recent(*high)),
+                value: now.0.checked_sub(*age_ms).map(|since| since.to_string()),
+                ..none
+            },
             Refusal::OutOfBounds { field, low, high, value, .. } => {
                 Self::of_value(&in_request(&Invalid::new(&field.to_string(), format!("{low} to {high}"), value)))
             }
@@ -207,6 +216,14 @@ impl More {
     }
 }
 
+/// The field for the log time that the caller of a lease knew before its first try.
+const SINCE: &str = "since_ms";
+
+/// Returns the bound of a log time that is at most this old.
+fn recent(age_ms_max: u64) -> String {
+    format!("a log time of the last {} minutes", age_ms_max / 60_000)
+}
+
 /// Returns the error for a value of the model with the name that a request has for its field.
 fn in_request(invalid: &Invalid) -> Invalid {
     let field = match &*invalid.field {
@@ -217,7 +234,7 @@ fn in_request(invalid: &Invalid) -> Invalid {
         "delay" => "delay_ms",
         "at_least" => "at_least_ms",
         "at_most" => "at_most_ms",
-        "age" => "since_ms",
+        "since" => SINCE,
         other => other,
     };
     Invalid { field: field.to_owned(), ..invalid.clone() }
@@ -228,8 +245,16 @@ fn detail(error: &ServiceError) -> String {
     if let ServiceError::Refused(Refusal::SessionEnded { session, reason: EndReason::Expired, why: None }) = error {
         return format!("session {session} is not open: it has expired, or never existed");
     }
+    // The request of a `hold` is a UUID to its caller, and a number to the session.
+    if let ServiceError::Refused(Refusal::RequestReused { .. }) = error {
+        return "this `request` was used before with other fields".to_owned();
+    }
     if let ServiceError::Invalid(invalid) = error {
         return in_request(invalid).to_string();
+    }
+    if let ServiceError::Refused(Refusal::OutOfBounds { field: DurationField::Age, high, .. }) = error {
+        let bound = recent(*high);
+        return format!("{SINCE} must be {bound}: an older request might be a late duplicate; send a new one");
     }
     error.to_string()
 }
@@ -264,12 +289,16 @@ impl Problem {
                 let more = More { reason: Some(reason.to_string()), ..More::default() };
                 Self::new(ErrorCode::Lost, detail, more)
             }
+            Failed::WaitOver { lock, .. } => {
+                let detail = format!("{lock} was not acquired: the wait of this request is over, or it was withdrawn");
+                Self::new(ErrorCode::NotAcquired, format!("{detail}; send a new request"), More::default())
+            }
         }
     }
 }
 
 /// The last event of a stream that ends with an error.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Ended {
     /// Code of the error.
     event: &'static str,
@@ -318,7 +347,7 @@ impl IntoResponse for Failed {
         if let Failed::Malformed(..) = self {
             answer.extensions_mut().insert(RefusedByPort(ErrorCode::Invalid));
         }
-        if let Failed::Service(_, decided) | Failed::Lost { decided, .. } = self
+        if let Failed::Service(_, decided) | Failed::Lost { decided, .. } | Failed::WaitOver { decided, .. } = self
             && let Some(index) = decided.index
         {
             add_point(answer.headers_mut(), index, decided.now);
@@ -327,5 +356,52 @@ impl IntoResponse for Failed {
             answer.headers_mut().insert(header::RETRY_AFTER, pause_ms.div_ceil(1_000).into());
         }
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::{BoundAdvice, Claim, RequestId, SessionId};
+    use crate::service::NotSent;
+
+    /// A request that is too old gets the log time that it sent, and a bound of log times. The age, which the cluster
+    /// reports, is not the value of the field. A request whose wait is over is to be sent as a new one, too.
+    #[test]
+    fn a_request_that_is_too_old_gets_the_log_time_that_it_sent() {
+        let (field, advice) = (DurationField::Age, BoundAdvice::NewRequest);
+        let old = || Refusal::OutOfBounds { field, low: 0, high: 600_000, value: 600_001, advice };
+        let body = |failed: Failed| serde_json::to_value(Problem::of(&failed)).expect("JSON");
+        let problem = body(Failed::refused(old(), Decided::at(7, LogTime(601_001))));
+        let shown = ["field", "bound", "value"].map(|field| problem[field].clone());
+        assert_eq!(shown, [json!("since_ms"), json!("a log time of the last 10 minutes"), json!("1000")]);
+        let detail = problem["detail"].as_str().expect("a text");
+        assert!(detail.starts_with("since_ms must be a log time of the last 10 minutes: "), "{detail}");
+        assert_eq!(body(ServiceError::Refused(old()).into())["value"], Value::Null, "the log time is not known");
+        let over = body(Failed::WaitOver { lock: "a".to_owned(), decided: Decided::default() });
+        assert_eq!(over["error"], "not-acquired");
+        assert!(over["detail"].as_str().is_some_and(|detail| detail.ends_with("; send a new request")), "{over}");
+        let ahead = Invalid::new("since", "a log time that has passed", 9);
+        assert_eq!(body(ServiceError::Invalid(ahead).into())["field"], "since_ms");
+    }
+
+    /// An error that asks for a pause has it in milliseconds, and in `Retry-After` in whole seconds, rounded up.
+    #[test]
+    fn a_pause_is_in_the_header_too() {
+        let failed = Failed::from(ServiceError::not_sent(NotSent::Overloaded { pause_ms: 1_500 }));
+        assert_eq!(Problem::of(&failed).more.pause_ms, Some(1_500));
+        assert_eq!(failed.into_response().headers()[header::RETRY_AFTER], "2");
+        let none = Failed::from(ServiceError::not_sent(NotSent::NoLeader)).into_response();
+        assert_eq!(none.headers().get(header::RETRY_AFTER), None);
+    }
+
+    /// The request of a `hold` is a UUID to its caller, so the error shows no number of the session.
+    #[test]
+    fn a_reused_request_shows_no_number() {
+        let claim = Claim::Request(RequestId { session: SessionId::new(0, 1), number: 1 });
+        let failed = Failed::refused(Refusal::RequestReused { claim }, Decided::default());
+        assert_eq!(Problem::of(&failed).detail, "this `request` was used before with other fields");
     }
 }

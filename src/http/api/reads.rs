@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use super::body::from_text;
 use super::call::{Answered, Call, RequestContext};
-use super::fields::{absent, needed, session, token};
-use super::problem::{Failed, named};
+use super::fields::{absent, needed, of_this_log, position, session, token};
+use super::problem::{Decided, Failed, named};
 use super::settle::bounded;
 use crate::client;
 use crate::limits;
 use crate::model::{About, ListFilter, ListShow, LockName, Page, Part, Query, QueryReply, QueryResult, TokenState};
-use crate::service::LockService;
+use crate::service::{ErrorCode, LockService};
 use crate::shapes::history::HistoryLine;
 use crate::shapes::{Checked, Explained, Free, Leader, Lock, LockRow, state_word};
 
@@ -176,6 +176,7 @@ pub(super) struct ExplainQuery {
 impl Call for ExplainQuery {
     const METHOD: Method = Method::GET;
     const WORD: &'static str = "explain";
+    const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded];
     type Answer = Explained;
 
     async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Explained>, Failed> {
@@ -183,7 +184,11 @@ impl Call for ExplainQuery {
             None => About::Lock(context.lock(needed("unless there is a `session`", "lock", self.lock.as_deref())?)?),
             Some(id) => {
                 absent("next to `session`", "lock", self.lock.as_ref())?;
-                About::Session(session(id)?)
+                let (session, namespace) = (session(id)?, &context.namespace);
+                let reply = context.query(Query::of_session(namespace, session), self.stale).await?;
+                let at = Decided::at(reply.index, reply.now);
+                reply.answer.of_session(session).map_err(|refusal| Failed::refused(refusal, at))?;
+                About::Session(session)
             }
         };
         let reply = context.query(Query::Explain(about), self.stale).await?;
@@ -199,7 +204,7 @@ impl Call for ExplainQuery {
 pub(super) struct HistoryQuery {
     /// Name of the lock. Default: all locks of the namespace.
     lock: Option<String>,
-    /// The position after which the page begins, `INDEX.N`. Default: all that is kept.
+    /// The position after which the page begins, `INDEX.N` or `INDEX.N@CLUSTER`. Default: all that is kept.
     from: Option<String>,
     /// Largest number of records, at most 1,000.
     #[serde(default, deserialize_with = "from_text")]
@@ -222,18 +227,23 @@ pub(super) struct Records {
 impl Call for HistoryQuery {
     const METHOD: Method = Method::GET;
     const WORD: &'static str = "history";
+    const ERRORS: &'static [ErrorCode] = &[ErrorCode::EventsMissed];
     type Answer = Records;
 
     async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Records>, Failed> {
+        let from = self.from.as_deref().map(|text| position("from", text)).transpose()?;
         let query = Query::History {
             namespace: context.namespace.clone(),
             lock: self.lock.as_deref().map(LockName::parse).transpose()?,
-            after: named("from", self.from.as_deref().map(str::parse).transpose())?,
+            after: from.as_ref().map(|from| from.position),
             rows: self.rows.unwrap_or_default(),
         };
         let cluster_id = context.cluster_id()?;
         let reply = context.query(query, self.stale).await?;
         let QueryResult::History(page) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
+        // The log of the asked node may end before that of another one.
+        let end = if self.stale == Some(true) { u64::MAX } else { reply.index };
+        from.map(|from| of_this_log(&from, cluster_id, end, page.floor)).transpose()?;
         let records = page.records.iter().map(|record| HistoryLine::new(record).of(cluster_id)).collect();
         let (next, floor) = (page.next.map(|next| next.to_string()), page.floor.to_string());
         Ok(Answered::read(&reply, Records { records, next, floor }))
@@ -277,5 +287,18 @@ mod tests {
         let query: LocksQuery = serde_json::from_value(serde_json::json!({"stale": "true"})).expect("fields");
         let point = query.answer(&context).await.expect("a page").point;
         assert_eq!(point.map(|(index, _)| index), Some(1));
+    }
+
+    /// A stale listing waits for its turn after its first part, so that many of them leave the state to the commands.
+    #[tokio::test(start_paused = true)]
+    async fn stale_listings_take_turns() {
+        let (context, _stop) = context(&Fake::new());
+        let query: LocksQuery = serde_json::from_value(serde_json::json!({"stale": "true"})).expect("fields");
+        let turn = context.api.listing.acquire().await.expect("a turn");
+        let mut listing = Box::pin(query.answer(&context));
+        let longest = Duration::from_secs(1);
+        assert!(tokio::time::timeout(longest, &mut listing).await.is_err(), "another listing has the turn");
+        drop(turn);
+        assert!(tokio::time::timeout(longest, listing).await.expect("a turn").is_ok());
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::call::RequestContext;
+use super::call::{Answered, RequestContext};
 use super::fields::needed;
 use super::problem::{Decided, Failed};
 use super::sessions::one;
@@ -31,7 +31,7 @@ impl StreamCall for SessionEventsQuery {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::SessionEnded, ErrorCode::EventsMissed];
     type Event = Happened;
 
-    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<Happened>, Failed> {
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Answered<Events<Happened>>, Failed> {
         let session = needed("in the path", "id", context.session)?;
         // The subscriptions begin before the session is read, so its end is in one of them.
         let holds = context.service.hold_events(session)?;
@@ -47,7 +47,7 @@ impl StreamCall for SessionEventsQuery {
         }
         let cluster_id = context.cluster_id()?;
         let cut_off = Box::pin(context.api.info.cut_off());
-        Ok(context.stream(Following { holds, end, cut_off, cluster_id, over: false }))
+        Ok(Answered::fixed(context.stream(Following { holds, end, cut_off, cluster_id, over: false })))
     }
 }
 

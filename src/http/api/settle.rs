@@ -45,11 +45,14 @@ impl<S: LockService> Settled<S> {
             Outcome::GrantedSet(grants) => {
                 Ok(grants.iter().map(|(name, grant)| (key(name.clone()), grant.clone())).collect())
             }
-            Outcome::TimedOut | Outcome::Withdrawn => {
-                let lock = self.ahead.as_ref().map_or_else(|| self.lock.clone(), |place| key(place.lock.clone()));
-                let holder = self.ahead.as_ref().and_then(|place| place.held_by.clone());
-                Err(Failed::refused(Refusal::Held { lock, holder, closed: None }, self.decided()))
-            }
+            Outcome::TimedOut | Outcome::Withdrawn => Err(match &self.ahead {
+                Some(Place { lock, held_by: holder, .. }) => {
+                    let (lock, holder) = (key(lock.clone()), holder.clone());
+                    Failed::refused(Refusal::Held { lock, holder, closed: None }, self.decided())
+                }
+                // This copy had no place: an earlier one had the whole wait, and the lock may be free now.
+                None => Failed::WaitOver { lock: self.lock.name.to_string(), decided: self.decided() },
+            }),
             Outcome::HoldEnded { reason } => {
                 let (lock, decided) = (self.lock.name.to_string(), self.decided());
                 Err(Failed::Lost { lock, reason: *reason, decided })
@@ -201,6 +204,20 @@ mod tests {
         let call = acquire(&context);
         let settled = timeout(SECOND, context.settle(&call, true, None)).await.expect("at once").expect("a place");
         assert!(matches!(&settled.reply.outcome, Outcome::Queued(place) if place.place == 3), "{:?}", settled.reply);
+    }
+
+    /// A copy of a request whose wait was over before, or that was withdrawn, names no obstacle: the lock may be free.
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_after_the_wait_names_no_obstacle() {
+        let fake = Fake::new();
+        let (context, _stop) = context(&fake);
+        let mut settled = context.settle(&acquire(&context), true, None).await.expect("granted");
+        for outcome in [Outcome::TimedOut, Outcome::Withdrawn] {
+            settled.reply.outcome = outcome;
+            let failed = settled.granted().expect_err("its wait is over");
+            assert!(matches!(&failed, Failed::WaitOver { lock, .. } if lock == "a"), "{failed:?}");
+        }
+        settled.leave();
     }
 
     /// A request whose place cannot be read at the end of its poll may be granted later. So the error of that read does

@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use utoipa::ToSchema;
 
-use super::call::{Call, RequestContext};
-use super::problem::{Ended, Failed};
+use super::call::{Answered, Call, RequestContext};
+use super::problem::{Ended, Failed, add_point};
 use crate::limits;
 use crate::service::{ErrorCode, LockService, TakenPlace};
 
@@ -46,7 +46,7 @@ pub(super) trait StreamCall: DeserializeOwned + ToSchema + Send + 'static {
     fn begin<S: LockService>(
         self,
         context: RequestContext<S>,
-    ) -> impl Future<Output = Result<Events<Self::Event>, Failed>> + Send;
+    ) -> impl Future<Output = Result<Answered<Events<Self::Event>>, Failed>> + Send;
 }
 
 /// Something that is made of all calls: their routes, or their description.
@@ -104,10 +104,16 @@ pub(super) async fn begin<S: LockService, C: StreamCall>(
     headers: &HeaderMap,
 ) -> Result<Response, Failed> {
     let place = context.place(&context.api.polls)?;
-    let events = call.begin(context).await?;
+    let Answered { point, value: events, .. } = call.begin(context).await?;
     let mut answer = if accepts(headers, LINES) { lines::<C>(events, place) } else { server_sent::<C>(events, place) };
+    let headers = answer.headers_mut();
     // A proxy that collects the answer would delay its events.
-    answer.headers_mut().insert(BUFFERING, header::HeaderValue::from_static("no"));
+    headers.insert(BUFFERING, header::HeaderValue::from_static("no"));
+    // An event may contain a secret, and `Sse` lets caches keep it.
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    if let Some((index, now)) = point {
+        add_point(headers, index, now);
+    }
     Ok(answer)
 }
 
@@ -170,14 +176,15 @@ impl<S: LockService> RequestContext<S> {
         let (sender, events) = mpsc::channel(1);
         let tasks = self.api.tasks.clone();
         tasks.run(async move {
-            let mut stopped = pin!(self.stopped());
+            let (mut stopped, mut left) = (pin!(self.stopped()), READY_AT_STOP_MAX);
             loop {
                 let event = tokio::select! {
                     biased;
                     () = sender.closed() => return,
+                    event = next.next(), if 0 < left => event,
                     stopping = &mut stopped => Err(stopping),
-                    event = next.next() => event,
                 };
+                left -= usize::from(0 < left && self.stops());
                 let (last, event) = match event {
                     Ok(Some(event)) => (false, Ok(event)),
                     Ok(None) => return,
@@ -191,6 +198,10 @@ impl<S: LockService> RequestContext<S> {
         events
     }
 }
+
+/// Events that a stream still sends once the node stops, if they are ready. Without a limit, a stream whose next event
+/// is always ready would never end.
+pub(super) const READY_AT_STOP_MAX: usize = limits::HOLD_NEWS_WAITING_MAX;
 
 /// The source of a stream's events.
 pub(super) trait NextEvent<E>: Send + 'static {
@@ -206,6 +217,7 @@ pub(super) async fn sent<E>(sender: &mpsc::Sender<Sent<E>>, event: Sent<E>, long
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::api::tests::fake::{Fake, context};
     use crate::http::api::watch::WatchQuery;
     use crate::service::{Places, ServiceError, Source};
 
@@ -247,6 +259,58 @@ mod tests {
         let found = next().await.expect("an event");
         assert!(found.starts_with(last), "{found}");
         assert_eq!((next().await, places.in_use()), (None, 0));
+    }
+
+    /// No cache keeps a stream, because an event may contain a secret. A watch names the point at which it begins.
+    #[tokio::test(start_paused = true)]
+    async fn no_cache_keeps_a_stream() {
+        for kind in [SSE, LINES] {
+            let (context, _stop) = context(&Fake::new());
+            let accept: HeaderMap = [(header::ACCEPT, kind.parse().expect("a value"))].into_iter().collect();
+            let query: WatchQuery = serde_json::from_value(serde_json::json!({})).expect("fields");
+            let answer = begin(query, context, &accept).await.expect("a stream");
+            let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+            assert_eq!(header("cache-control"), Some("no-store"), "{kind}");
+            assert_eq!(header("lockkeeper-index"), Some("1"), "{kind}");
+            assert!(header("lockkeeper-log-time").is_some(), "{kind}");
+        }
+    }
+
+    #[derive(Serialize, ToSchema)]
+    struct Tick {
+        event: &'static str,
+    }
+
+    impl StreamEvent for Tick {
+        fn word(&self) -> &'static str {
+            self.event
+        }
+    }
+
+    /// A source whose next event is always ready.
+    struct Ticks;
+
+    impl NextEvent<Tick> for Ticks {
+        async fn next(&mut self) -> Result<Option<Tick>, Failed> {
+            Ok(Some(Tick { event: "tick" }))
+        }
+    }
+
+    /// Events that are ready when the node stops reach the caller before `stopping`, but not without end.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_comes_after_the_events_that_are_ready() {
+        let (context, stop) = context(&Fake::new());
+        stop.send_replace(true);
+        let (mut events, mut ticks) = (context.stream(Ticks), 0);
+        let last = loop {
+            match events.recv().await.expect("a last event") {
+                Ok(_) => ticks += 1,
+                Err(last) => break last,
+            }
+        };
+        assert_eq!(ticks, READY_AT_STOP_MAX);
+        let Failed::Service(error, _) = last else { panic!("{last:?}") };
+        assert!(matches!(*error, ServiceError::Stopping), "{error}");
     }
 
     /// A caller that takes nothing in time is cut off.

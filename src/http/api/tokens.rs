@@ -74,12 +74,12 @@ impl StreamCall for TokensQuery {
     const WORD: &'static str = <Self as Call>::WORD;
     type Event = TokensNow;
 
-    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<TokensNow>, Failed> {
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Answered<Events<TokensNow>>, Failed> {
         let client = Client::new(context.service.clone()).namespace(context.namespace.clone());
         let filter = client.tokens(&self.lock).await;
         let filter = filter.map_err(|error| Failed::of_client(error, &context.namespace, Decided::default()))?;
         let cut_off = Box::pin(context.api.info.cut_off());
-        Ok(context.stream(Changes { filter, cut_off, known: None }))
+        Ok(Answered::fixed(context.stream(Changes { filter, cut_off, known: None })))
     }
 }
 

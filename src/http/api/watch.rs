@@ -9,13 +9,14 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::call::RequestContext;
-use super::problem::{Failed, named};
-use super::stream::{Events, Sent, StreamCall, StreamEvent};
+use super::call::{Answered, RequestContext};
+use super::fields::{of_this_log, position};
+use super::problem::Failed;
+use super::stream::{Events, READY_AT_STOP_MAX, Sent, StreamCall, StreamEvent};
 use crate::limits;
 use crate::model::{Invalid, Position, Query};
 use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
-use crate::shapes::{Happened, ResumePosition, cluster_id_text};
+use crate::shapes::{Happened, ResumePosition};
 
 /// Follows what happens to the locks whose names have a prefix, to the sessions of the namespace, and to the cluster.
 /// The id of each event is `INDEX.N@CLUSTER`: a stream that begins with it in `from`, or in the header `Last-Event-ID`,
@@ -46,32 +47,27 @@ impl StreamCall for WatchQuery {
     const ERRORS: &'static [ErrorCode] = &[ErrorCode::EventsMissed];
     type Event = Happened;
 
-    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Events<Happened>, Failed> {
+    async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Answered<Events<Happened>>, Failed> {
         let from = from(context.last_event.as_ref(), self.from.as_deref())?;
         let cluster_id = context.cluster_id()?;
-        let here = cluster_id_text(cluster_id);
-        let now = Position { index: context.query(Query::Totals, None).await?.index, n: u32::MAX };
-        if let Some(foreign) = from.as_ref().and_then(|from| from.other_cluster(&here)) {
-            let why = format!("the position is of cluster {foreign}, and this cluster is {here}");
-            return Err(ServiceError::EventsMissed { why, resume: now }.into());
-        }
-        let after = from.map_or(now, |from| from.position);
+        let read = context.query(Query::Totals, None).await?;
+        let now = Position { index: read.index, n: u32::MAX };
+        let after = from.map_or(Ok(now), |from| of_this_log(&from, cluster_id, now.index, now))?;
         let scope = Scope::Namespace { namespace: context.namespace.clone(), prefix: self.prefix.unwrap_or_default() };
         let subscription = Subscription { scope, after: Some(after), cluster_id: Some(cluster_id) };
         let events = context.api.retry().until_read(|| context.service.subscribe(subscription.clone())).await?;
         let (queue, waiting) = Queue::new(after);
         let tasks = context.api.tasks.clone();
         tasks.run(Follow { context, events, queue, cluster_id, begun: now }.run());
-        Ok(waiting)
+        Ok(Answered::read(&read, waiting))
     }
 }
 
 /// Reads the position after which a watch begins: from the header of a client that continues, or else from the query.
 fn from(last: Option<&HeaderValue>, query: Option<&str>) -> Result<Option<ResumePosition>, Invalid> {
-    let Some(last) = last else { return named("from", query.map(str::parse).transpose()) };
+    let Some(last) = last else { return query.map(|text| position("from", text)).transpose() };
     // A text that is no position has its own error.
-    let text = String::from_utf8_lossy(last.as_bytes());
-    named(LAST_EVENT, text.parse().map(Some))
+    position(LAST_EVENT, &String::from_utf8_lossy(last.as_bytes())).map(Some)
 }
 
 /// The header as an error names it.
@@ -96,16 +92,19 @@ impl<S: LockService> Follow<S> {
 
     /// Sends the events until the caller is gone. Returns the error that ends the stream.
     async fn follow(&mut self) -> Result<(), Failed> {
-        let mut stopped = pin!(self.context.stopped());
+        let (mut stopped, mut left) = (pin!(self.context.stopped()), READY_AT_STOP_MAX);
         loop {
             let event = tokio::select! {
                 biased;
                 () = self.queue.sender.closed() => return Ok(()),
+                event = self.events.next(), if 0 < left => event,
                 stopping = &mut stopped => return Err(stopping),
-                event = self.events.next() => event,
             };
             let event = event?;
-            let is_old = event.position <= self.begun;
+            let stops = self.context.stops();
+            left -= usize::from(0 < left && stops);
+            // A node that stops waits for no slow caller.
+            let is_old = !stops && event.position <= self.begun;
             self.queue.add(event.position, Happened::new(&event, self.cluster_id), is_old).await?;
         }
     }
@@ -154,13 +153,40 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::api::tests::fake::{Fake, context};
     use crate::model::{Event, EventKind, LogTime, Subject, WallTime};
 
-    fn event(index: u64) -> (Position, Happened) {
+    fn gap(index: u64) -> Event {
         let position = Position { index, n: 0 };
         let kind = EventKind::LeaderlessGap { gap_ms: 1 };
         let (at, wall) = (LogTime(index), WallTime(0));
-        (position, Happened::new(&Event { position, at, wall, namespace: None, subject: Subject::Cluster, kind }, 1))
+        Event { position, at, wall, namespace: None, subject: Subject::Cluster, kind }
+    }
+
+    fn event(index: u64) -> (Position, Happened) {
+        let gap = gap(index);
+        (gap.position, Happened::new(&gap, 1))
+    }
+
+    /// A watch whose node stops sends the events that are ready, and then `stopping`.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_comes_after_the_events_that_are_ready() {
+        let (context, stop) = context(&Fake::new());
+        let (sender, events) = service::Events::channel(4);
+        for index in 1..=3 {
+            assert!(sender.send(Ok(gap(index))).await);
+        }
+        stop.send_replace(true);
+        let begun = Position::default();
+        let (queue, mut waiting) = Queue::new(begun);
+        Follow { context, events, queue, cluster_id: 1, begun }.run().await;
+        for index in 1..=3 {
+            let happened = waiting.recv().await.expect("an event").expect("no error");
+            assert_eq!(happened.position, format!("{index}.0"));
+        }
+        let last = waiting.recv().await.expect("an end").expect_err("an error");
+        let Failed::Service(error, _) = last else { panic!("{last:?}") };
+        assert!(matches!(*error, ServiceError::Stopping), "{error}");
     }
 
     /// The header of a client that continues counts, also if it is no text: then the watch does not begin from now.

@@ -172,7 +172,59 @@ pub(super) async fn sign_out<S: LockService>(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use axum::body::to_bytes;
+    use axum::http::header::{CONTENT_TYPE, COOKIE, ORIGIN};
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::auth::new_token;
+    use crate::testing::{Cluster, ClusterOptions};
+
+    /// On a connection that others may read, a token is refused and a cookie ignored. Over TLS, the cookie that a
+    /// sign-in returns is sent over TLS alone.
+    #[tokio::test]
+    async fn a_readable_connection_carries_no_sign_in() {
+        let (folder, token) = (tempfile::tempdir().expect("a folder"), new_token([1, 2]));
+        let (rules, hash) = (folder.path().join("auth.toml"), TokenHash::of(&token).expect("a token"));
+        let text = format!(
+            "version = 1\n[[principal]]\nname = \"ops\"\nroles = []\n[[token]]\nprincipal = \"ops\"\n\
+             sha256 = \"{hash}\"\nexpires = \"2035-01-01T00:00:00Z\"\n"
+        );
+        fs::write(&rules, text).expect("written");
+        fs::set_permissions(&rules, fs::Permissions::from_mode(0o600)).expect("set");
+        let audit = Some(folder.path().to_owned());
+        let options = ClusterOptions { nodes: 1, auth: Some(rules), audit, ..ClusterOptions::default() };
+        let cluster = Cluster::start_with(options).await.expect("started");
+        let (node, (_stop, stopped)) = (cluster.leader().await, watch::channel(false));
+        let shared = Shared::new(node.service(), node.info(), true, Arc::new(String::new), stopped);
+        let request = |exposed: bool, cookie: &str| {
+            let request =
+                axum::http::Request::post("/login").header(ORIGIN, "https://127.0.0.1").header(COOKIE, cookie);
+            let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+            let request = request.extension(ConnectionInfo::new(None, exposed, None));
+            request.body(Body::from(format!("token={token}"))).expect("a request")
+        };
+        let answer = |exposed| sign_in(State(Arc::clone(&shared)), request(exposed, ""));
+        let refused = answer(true).await.expect("a screen");
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+        assert!(refused.headers().get(SET_COOKIE).is_none());
+        let shown = to_bytes(refused.into_body(), usize::MAX).await.expect("a text");
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(shown.contains("Others could read a token") && !shown.contains("type=\"password\""), "{shown}");
+        let accepted = answer(false).await.expect("an answer");
+        assert_eq!(accepted.status(), StatusCode::SEE_OTHER);
+        let cookie = accepted.headers()[SET_COOKIE].to_str().expect("a text");
+        assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+        let cookie = cookie.split(';').next().expect("a cookie");
+        let arrived = |exposed| {
+            let (parts, _) = request(exposed, cookie).into_parts();
+            Arrival::new(&parts, &shared).expect("a request").cookie
+        };
+        assert_eq!((arrived(false).is_some(), arrived(true)), (true, None));
+    }
 
     /// After a sign-in the browser stays on this port.
     #[test]

@@ -32,13 +32,14 @@ mod walls;
 mod why;
 
 use axum::Router;
-use axum::http::HeaderValue;
-use axum::http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY};
+use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, REFERRER_POLICY};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::map_response;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::watch;
 
+use self::refused::Refused;
 use self::shared::Shared;
 use crate::http::scrape::Render;
 use crate::service::{LockService, ServerInfo};
@@ -67,6 +68,17 @@ pub(super) fn routes<S: LockService>(
         .with_state(Shared::new(service, info, tls, render, stop))
         .merge(assets::routes())
         .route_layer(map_response(protected))
+}
+
+/// Returns the answer to a browser for a path or method that the port does not have; `None` for a program, and below
+/// `/v1/`.
+pub(super) async fn missing(status: StatusCode, method: &Method, path: &str, headers: &HeaderMap) -> Option<Response> {
+    let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
+    if path.starts_with("/v1/") || !accepted.contains("text/html") {
+        return None;
+    }
+    let why = format!("this port has no {method} {path}");
+    Some(protected(Refused::new(status, why, "Choose one of the screens above.").into_response()).await)
 }
 
 /// Adds what a browser may do with a screen: load files of this port, and send forms to it.

@@ -60,9 +60,19 @@ pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status
 /// Returns the error of a repeated acquire whose hold has ended since.
 pub(in crate::rpc) fn hold_ended(lock: &LockKey, reason: EndReason) -> Status {
     let text = format!("{} was granted to this request, and the hold has ended since: {reason}", lock.name);
-    let row = ErrorCode::Lost.row();
+    without_details(ErrorCode::Lost, text)
+}
+
+/// Returns the error of a repeated acquire whose wait was over before, or that was withdrawn.
+pub(in crate::rpc) fn wait_over(lock: &LockKey) -> Status {
+    let text = format!("{} was not acquired: the wait of this request is over, or it was withdrawn", lock.name);
+    without_details(ErrorCode::NotAcquired, format!("{text}; send a new request"))
+}
+
+fn without_details(error: ErrorCode, text: String) -> Status {
+    let row = error.row();
     let (code, advice) = (row.text.to_owned(), row.advice.word().to_owned());
-    of_wire(ErrorCode::Lost, pb::Error { code, advice, ..Default::default() }, text)
+    of_wire(error, pb::Error { code, advice, ..Default::default() }, text)
 }
 
 /// Returns the status of an error, at most as large as every client accepts: if it is too large, its text is cut first,

@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::rpc::background::Tasks;
 use crate::rpc::claims::{Attempts, CancelOnDrop, DrawnNumbers, claimed};
-use crate::rpc::convert::{Wire, call, hold_ended, namespace, proven, reply_to_answer, required};
+use crate::rpc::convert::{Wire, call, hold_ended, namespace, proven, reply_to_answer, required, wait_over};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
@@ -247,6 +247,9 @@ impl<S: LockService> Calls<S> {
         if handle.is_empty() && !asked.request.is_empty() {
             return Err(Invalid::new("handle", "set where `request` is: a retry needs both", "nothing").into());
         }
+        if !asked.request.is_empty() {
+            LeaseRequestId::from_wire("request", asked.request.clone())?;
+        }
         let drawn = || LeaseRequestId::from_random(self.clock.random_u128()).to_wire();
         let secret = || Handle::from_random(self.clock.random_u128()).reveal().to_owned();
         Ok(pb::TakeLease {
@@ -352,10 +355,13 @@ fn unexpected(reply: &Reply) -> Status {
 fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>) -> Result<&'a Grant, Status> {
     match &reply.outcome {
         Outcome::Granted(grant) => Ok(grant),
-        Outcome::TimedOut | Outcome::Withdrawn => {
-            let holder = ahead.and_then(|place| place.held_by);
-            Err(ServiceError::Refused(Refusal::Held { lock: lock.clone(), holder, closed: None }).into())
-        }
+        Outcome::TimedOut | Outcome::Withdrawn => Err(ahead.map_or_else(
+            || wait_over(lock),
+            |place| {
+                let (lock, holder) = (lock.clone(), place.held_by);
+                ServiceError::Refused(Refusal::Held { lock, holder, closed: None }).into()
+            },
+        )),
         Outcome::HoldEnded { reason } => Err(hold_ended(lock, *reason)),
         Outcome::Refused(_) => Err(reply_to_answer(reply).err().unwrap_or_else(|| unexpected(reply))),
         _ => Err(unexpected(reply)),
@@ -380,13 +386,29 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::model::{Claim, Command, LockName, Namespace, RequestId, SessionId};
+    use crate::model::{Claim, Command, LockName, Namespace, QuotaKind, RequestId, SessionId};
     use crate::rpc::fake::Fake;
 
     fn asked(lock: &str, request: &str) -> pb::AcquireRequest {
         let (id, handle) = (crate::rpc::fake::SESSION, "secret".to_owned());
         let holder = Some(Holder::Session(pb::SessionProof { id, handle, namespace: String::new() }));
         pb::AcquireRequest { holder, lock: lock.to_owned(), request: request.to_owned(), ..Default::default() }
+    }
+
+    /// A repeat of an acquire whose wait was over before is answered with the need for a new request, because the lock
+    /// may be free now.
+    #[test]
+    fn a_repeat_after_the_wait_needs_a_new_request() {
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("legal") };
+        let place = Place { lock: lock.name.clone(), place: 1, sequence: 1, held_by: None };
+        for outcome in [Outcome::TimedOut, Outcome::Withdrawn] {
+            let reply = Reply { index: 1, stamp: LogTime(1), outcome, recalled: Vec::new() };
+            let repeat = granted(&lock, &reply, None).expect_err("its wait is over");
+            assert!(repeat.message().ends_with("; send a new request"), "{repeat}");
+            let waited = granted(&lock, &reply, Some(place.clone())).expect_err("it waited");
+            assert!(waited.message().contains("others"), "{waited}");
+            assert_eq!(repeat.code(), waited.code());
+        }
     }
 
     /// A call that ends while it waits cancels its claim, even if the grant has arrived and was not read yet; a call
@@ -428,6 +450,33 @@ mod tests {
         for attempt in 1..=3 {
             let cancel = tokio::time::timeout(longest, asks.recv()).await.expect("repeated").expect("asked").command;
             assert!(matches!(cancel, Command::Cancel { .. }), "attempt {attempt}: {cancel:?}");
+        }
+    }
+
+    /// The cluster remembers no refusal for want of room. After an attempt without an answer the outcome is unknown,
+    /// and the cancel is repeated until there is room for it. A first attempt that is refused leaves nothing to cancel.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_without_room_is_cancelled_only_after_a_lost_answer() {
+        let full = || Ok(Outcome::Refused(Refusal::Quota { what: QuotaKind::Takes, limit: 1 }));
+        let lost = || Err(ServiceError::unknown("the leader changed"));
+        let cases = [
+            (vec![full()], tonic::Code::ResourceExhausted, (1, 0)),
+            (vec![lost(), full(), full(), full()], tonic::Code::DeadlineExceeded, (2, 3)),
+        ];
+        for (answers, code, (takes, cancels)) in cases {
+            let (service, mut asks) = Fake::new();
+            service.answer_next(answers);
+            let tasks = Tasks::default();
+            let calls = Calls::new(service, tasks.clone(), 1);
+            let holder = Some(Holder::Handle(String::new()));
+            let asked = pb::AcquireRequest { holder, lock: "a".to_owned(), ..Default::default() };
+            let status = calls.acquire(asked, pending()).await.expect_err("no room");
+            assert_eq!(status.code(), code, "{status:?}");
+            tasks.ended().await;
+            let asked: Vec<_> = std::iter::from_fn(|| asks.try_recv().ok()).map(|call| call.command).collect();
+            let number = |of: fn(&Command) -> bool| asked.iter().filter(|command| of(command)).count();
+            assert_eq!(number(|command| matches!(command, Command::TakeLease(_))), takes, "{asked:?}");
+            assert_eq!(number(|command| matches!(command, Command::CancelTake { .. })), cancels, "{asked:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! A lock service for the tests of this module: the name of a lock decides its answer, and tests can read the calls.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -42,6 +42,8 @@ pub(in crate::rpc) struct Fake {
     /// Number of cancels that are refused.
     refused: Arc<AtomicUsize>,
     stopping: Arc<AtomicBool>,
+    /// Answers to the next commands, before the usual ones.
+    next: Arc<Mutex<VecDeque<Result<Outcome, ServiceError>>>>,
 }
 
 impl Fake {
@@ -55,6 +57,7 @@ impl Fake {
                 leaderless: Arc::default(),
                 refused: Arc::default(),
                 stopping: Arc::default(),
+                next: Arc::default(),
             },
             calls,
         )
@@ -68,6 +71,11 @@ impl Fake {
     /// Refuses this number of cancels, as after the end of the caller's token.
     pub(in crate::rpc) fn refuse_cancels(&self, cancels: usize) {
         self.refused.store(cancels, SeqCst);
+    }
+
+    /// Sets the answers to the next commands. Later ones get the usual answers.
+    pub(in crate::rpc) fn answer_next(&self, answers: impl IntoIterator<Item = Result<Outcome, ServiceError>>) {
+        self.next.lock().extend(answers);
     }
 
     /// Answers all commands and requests of operators from now on that the node is stopping.
@@ -136,6 +144,9 @@ impl LockService for Fake {
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
         let _ = self.asked.send(call.clone());
         self.serving()?;
+        if let Some(answer) = self.next.lock().pop_front() {
+            return answer.map(reply);
+        }
         let deadline = LogTime(11_000);
         let outcome = match call.command {
             Command::OpenSession(open) => Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline },

@@ -56,13 +56,15 @@ pub(crate) async fn a_retried_request_gets_the_same_answer<S: LockService>(servi
 pub(crate) async fn a_long_wait_is_resumed<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
     let patient = client(faulty, "long-wait");
-    let client = patient.clone().request_wait(SHORT);
+    // Long enough for the first answer of a busy machine.
+    let limit = SHORT * 10;
+    let client = patient.clone().request_wait(limit);
     let guard = patient.lock("a").acquire().await.expect("free");
     let (next, released) = tokio::join!(client.lock("a").wait(LONG).acquire(), async {
         in_use(&patient, "a", 1, 1).await;
-        tokio::time::sleep(SHORT * 2).await;
+        tokio::time::sleep(limit * 2).await;
         faults.waits_cut.notify_waiters();
-        tokio::time::sleep(SHORT * 2).await;
+        tokio::time::sleep(limit * 2).await;
         guard.release().await
     });
     released.expect("released");

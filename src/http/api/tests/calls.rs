@@ -118,7 +118,7 @@ async fn a_node_without_a_leader_ends_its_streams() {
         last_event: None,
         certificate: setup.context.certificate.clone(),
     };
-    let mut of_session = SessionEventsQuery {}.begin(context()).await.expect("a stream");
+    let mut of_session = SessionEventsQuery {}.begin(context()).await.expect("a stream").value;
     let is_cut_off = |end: Failed| {
         let Failed::Service(error, _) = end else { return false };
         matches!(*error, ServiceError::NotSent { why: NotSent::NoLeader, .. })
@@ -126,7 +126,7 @@ async fn a_node_without_a_leader_ends_its_streams() {
     let end = tokio::time::timeout(Duration::from_secs(60), of_session.recv()).await.expect("it ends");
     assert!(is_cut_off(end.expect("an end").expect_err("no event")));
     let of_lock: TokensQuery = serde_json::from_value(json!({"lock": "a"})).expect("fields");
-    let mut of_lock = of_lock.begin(context()).await.expect("a stream");
+    let mut of_lock = of_lock.begin(context()).await.expect("a stream").value;
     let ends = async {
         loop {
             if let Err(end) = of_lock.recv().await.expect("an end") {

@@ -1,5 +1,6 @@
 //! A lock service for the tests of the calls, and a clock that follows tokio's, which a test may pause.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -96,6 +97,8 @@ struct Inner {
     refuses_queries: bool,
     /// Whether leases are refused, because the lock is held.
     refuses_leases: bool,
+    /// Answers to the next requests for leases and their withdrawals, before the usual ones.
+    lease_answers: VecDeque<Result<Outcome, ServiceError>>,
     /// Number of leases that were withdrawn.
     withdrawals: usize,
     /// Number of parts of the listing that were read.
@@ -147,6 +150,11 @@ impl Fake {
     /// Refuses all leases from now on.
     pub(in crate::http::api) fn refuse_leases(&self) {
         self.with(|inner| inner.refuses_leases = true);
+    }
+
+    /// Sets the answers to the next requests for leases and their withdrawals. Later ones get the usual answers.
+    pub(in crate::http::api) fn answer_leases(&self, answers: impl IntoIterator<Item = Result<Outcome, ServiceError>>) {
+        self.with(|inner| inner.lease_answers.extend(answers));
     }
 
     /// Returns how many leases were withdrawn.
@@ -246,6 +254,11 @@ impl LockService for Fake {
         }
         if let Command::CancelTake { .. } = &call.command {
             self.with(|inner| inner.withdrawals += 1);
+        }
+        if let Command::TakeLease(_) | Command::CancelTake { .. } = &call.command
+            && let Some(answer) = self.with(|inner| inner.lease_answers.pop_front())
+        {
+            return answer.map(|outcome| self.reply(outcome));
         }
         if let Command::TakeLease(take) = &call.command {
             if self.with(|inner| inner.refuses_leases) {
