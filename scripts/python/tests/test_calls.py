@@ -1,12 +1,14 @@
 """The client for threads at a real cluster: each kind of lock and each error."""
 
+import asyncio
+import functools
 import json
 import pickle
 import threading
 import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from nodes import Nodes, await_true
@@ -246,7 +248,7 @@ def test_the_decorator_refuses_a_name_that_no_call_can_fill(name: str) -> None:
 
 
 def test_the_decorator_refuses_what_it_cannot_call() -> None:
-    """A decorator without parentheses, an object that is no function, and a plain function for asyncio are refused."""
+    """A decorator without parentheses, and an object that is no function, are refused."""
 
     def report() -> None: ...
 
@@ -257,9 +259,58 @@ def test_the_decorator_refuses_what_it_cannot_call() -> None:
             client.locked(report)
         with pytest.raises(InvalidArgument, match="a function with a signature"):
             client.locked("a")(None)
-    with pytest.raises(InvalidArgument, match="use Client"):
-        aio.locked("a")(report)
     lk.close()
+
+
+class _Granted:
+    """A lock for asyncio that is free."""
+
+    held = False
+
+    async def acquire(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> None:
+        self.held = True
+
+    async def __aexit__(self, *error: object) -> None:
+        self.held = False
+
+
+def test_the_decorator_runs_all_that_can_be_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coroutine function, one under another decorator, and an object with such a call run under the lock.
+
+    The result of a plain function is refused, and not returned as if all of it had run.
+    """
+    lock, aio = _Granted(), AsyncClient("http://127.0.0.1:1")
+
+    def free(name: str, **_: object) -> _Granted:
+        return lock
+
+    monkeypatch.setattr(aio, "lock", free)
+
+    async def report(day: int) -> tuple[int, bool]:
+        return day, lock.held
+
+    @functools.wraps(report)
+    def logged(day: int) -> Any:
+        return report(day)
+
+    class Report:
+        async def __call__(self, day: int) -> tuple[int, bool]:
+            return await report(day)
+
+    functions: list[Any] = [report, logged, functools.partial(report), Report()]
+
+    async def main() -> None:
+        for function in functions:
+            assert await aio.locked("report:{day}")(function)(day=4) == (4, True)
+        plain: Any = len
+        with pytest.raises(InvalidArgument, match="use Client"):
+            await aio.locked("report")(plain)("day")
+        assert not lock.held
+
+    asyncio.run(main())
 
 
 def test_a_block_may_end_in_another_thread(nodes: Nodes) -> None:

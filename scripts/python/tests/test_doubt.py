@@ -1,6 +1,7 @@
 """Requests that may have been executed and that end without an answer: nothing is left behind."""
 
 import json
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from lockkeeper_client import (
     Error,
+    Internal,
     LockLost,
     NotAcquired,
     NotPermitted,
@@ -19,7 +21,7 @@ from lockkeeper_client import (
 from lockkeeper_client.core.claim import LockRequest, acquire, change
 from lockkeeper_client.core.clock import MILLISECOND, SECOND
 from lockkeeper_client.core.endpoints import Endpoints
-from lockkeeper_client.core.errors import CLASSES
+from lockkeeper_client.core.errors import CLASSES, error_of
 from lockkeeper_client.core.follow import follow
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
@@ -375,6 +377,68 @@ def test_a_close_that_a_node_refuses_succeeds_at_another_one(word: str) -> None:
     cluster.fail_current(word)
     cluster.run(close(cluster.session, SECOND))
     assert cluster.places, "the other node has executed it"
+
+
+@pytest.mark.parametrize("number", ["x", "1e3", "²", "9" * 5_000])
+def test_a_header_that_is_no_number_is_an_internal_error(number: str) -> None:
+    """A broken node sends a malformed position or log time: an attempt fails, as for a malformed body."""
+    answer = Answer(0, Head(200, {"lockkeeper-index": number, "lockkeeper-log-time": number}), {})
+    with pytest.raises(Internal):
+        _ = answer.index
+    with pytest.raises(Internal):
+        _ = answer.log_time_ms
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "[]", '"x"', "{}"])
+def test_a_field_that_is_no_number_is_an_internal_error(number: str) -> None:
+    """A broken node sends a malformed deadline, token or pause."""
+    answer = Answer(0, Head(200, {}), json.loads(f'{{"state": "granted", "deadline_ms": {number}, "token": {number}}}'))
+    with pytest.raises(Internal):
+        answer.number("deadline_ms")
+    if number not in ("[]", "{}"):
+        assert isinstance(error_of(json.loads(f'{{"error": "overloaded", "pause_ms": {number}}}')), Internal)
+    cluster = Cluster([QUEUED])
+    steps = cluster.acquire()
+    next(steps)
+    with pytest.raises(OutcomeUnknown):
+        steps.send((Head(200, {"content-type": "application/json"}), json.dumps(answer.body).encode()))
+
+
+class _Raises(logging.Handler):
+    """A handler with a fault, as of a program whose disk is full."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError("no space left")
+
+
+@pytest.fixture
+def raising() -> Iterable[None]:
+    """Lets each warning and error of the client's log raise an error."""
+    handler = _Raises()
+    logging.getLogger("lockkeeper_client").addHandler(handler)
+    yield
+    logging.getLogger("lockkeeper_client").removeHandler(handler)
+
+
+class _Away(Cluster):
+    """A cluster that cannot be reached at first."""
+
+    def __init__(self, attempts: Iterable[str], until: int) -> None:
+        super().__init__(attempts)
+        self._until = until
+
+    def _execute(self, path: str, fields: dict[str, Any]) -> dict[str, Any]:
+        return self._fail(UNREACHABLE) if self.now < self._until else super()._execute(path, fields)
+
+
+@pytest.mark.parametrize("lasts", [500, 10_000])
+def test_a_log_that_raises_ends_no_renewals(raising: None, lasts: int) -> None:
+    """No node answers for a while. The session outlasts a short outage, and its loss in a long one is reported."""
+    cluster = _Away([QUEUED], lasts * SECOND)
+    lost: list[LockLost] = []
+    cluster.hold("a").on_lost(lost.append)
+    cluster.run(keep(cluster.session), 1_200 * SECOND)
+    assert (cluster.session.ended is not None) == bool(lost) == (lasts == 10_000)
 
 
 def test_the_loss_of_a_lease_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,13 @@
 """How long a call works on an outage, by a clock of the test, and addresses that no host has."""
 
 import asyncio
+import errno
 import socket
 import threading
+from asyncio.selector_events import BaseSelectorEventLoop
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -16,6 +21,7 @@ from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.driver import BaseConnection, Driver
 from lockkeeper_client.core.endpoints import Endpoint, Endpoints, endpoint
 from lockkeeper_client.core.http import Head
+from lockkeeper_client.core.keep import close
 from lockkeeper_client.core.link import Answer, Link
 from lockkeeper_client.core.metadata import Metadata
 from lockkeeper_client.core.session import Session, open_session
@@ -26,14 +32,18 @@ PATIENCE = 5 * SECOND
 
 
 class Outage:
-    """A clock, and nodes none of which answers: their addresses drop the packets, or the nodes are silent."""
+    """A clock, and nodes none of which answers: their addresses drop the packets, or the nodes are silent.
 
-    def __init__(self, sent: bool = False) -> None:
+    The next attempts take the times in `fates`, and then the connection breaks, or was refused if it took none.
+    """
+
+    def __init__(self, sent: bool = False, patience: int = PATIENCE, fates: Iterable[int] = ()) -> None:
         self.now = 0
         self.attempts: list[int] = []
         """When each attempt began."""
-        self.link = Link(Endpoints(["http://a:1"]), "default", None, lambda: self.now, PATIENCE)
+        self.link = Link(Endpoints(["http://a:1"]), "default", None, lambda: self.now, patience)
         self._sent = sent
+        self._fates = iter(fates)
 
     def session(self) -> Session:
         """Returns a session of 10 min that was opened before."""
@@ -51,8 +61,11 @@ class Outage:
                 continue
             assert isinstance(step, Exchange)
             self.attempts.append(self.now)
-            self.now += step.timeout if self._sent else min(step.timeout, CONNECT_TIME_MAX)
-            error = NotAnswered("a test") if self._sent else NotSent("a test")
+            longest = step.timeout if self._sent else min(step.timeout, CONNECT_TIME_MAX)
+            fate = next(self._fates, None)
+            self.now += longest if fate is None else fate
+            sent = self._sent if fate is None else bool(fate)
+            error = NotAnswered("a test") if sent else NotSent("a test")
 
 
 @pytest.mark.parametrize("sent", [False, True])
@@ -70,6 +83,75 @@ def test_an_outage_is_no_longer_than_the_request_timeout(sent: bool) -> None:
         assert outage.attempts[-1] <= PATIENCE * 9 // 10, "an attempt with too little time hides the cause"
 
 
+def test_the_last_attempt_is_made_at_the_end() -> None:
+    """All nodes refuse the connection: the last pause is shortened, and the last attempt gets its part of the time."""
+    for patience in (PATIENCE, 20 * SECOND):
+        refused = Outage(patience=patience, fates=repeat(0))
+        with pytest.raises(Unavailable):
+            refused.run(check(refused.link, "a", 7))
+        assert refused.attempts[-1] == refused.now == patience * 9 // 10
+
+
+@pytest.mark.parametrize("patience", [PATIENCE, 20 * SECOND])
+def test_a_short_patience_asks_several_nodes(patience: int) -> None:
+    """A close has 2 s, also if the client is patient: after a node that refuses or is silent it asks others."""
+    for outage in (Outage(patience=patience, fates=repeat(0)), Outage(True, patience)):
+        with suppress(StopIteration):
+            outage.run(close(outage.session(), 2 * SECOND))
+        assert 1 < len(outage.attempts) and outage.now <= 2 * SECOND
+        assert SECOND <= outage.attempts[-1] <= 9 * SECOND // 5
+
+
+def test_a_node_that_asks_for_a_long_pause_ends_the_call() -> None:
+    """The node asks for a pause that leaves no time for an attempt: the call ends at once with its error."""
+    outage = Outage()
+    steps = check(outage.link, "a", 7)
+    next(steps)
+    problem = b'{"error": "overloaded", "pause_ms": 4500}'
+    with pytest.raises(Unavailable):
+        steps.send((Head(503, {"content-type": "application/problem+json"}), problem))
+
+
+@pytest.mark.parametrize("wait", [3, 10])
+def test_a_waiter_leaves_a_silent_node(wait: int) -> None:
+    """A node is silent from the beginning: only its silence after the wait counts, and another one is asked."""
+    outage = Outage(True)
+    with pytest.raises(OutcomeUnknown):
+        outage.run(acquire(outage.session(), LockRequest(("a",), wait * SECOND), Metadata("w", "h")))
+    assert outage.attempts == [0, (wait + 5) * SECOND + PATIENCE // 2]
+
+
+def test_a_rolling_restart_ends_no_wait() -> None:
+    """One node refuses, and the next ones are restarted during the wait, which continues. A later outage is bounded."""
+    restarts = [0, *[time * SECOND // 10 for time in (46, 60, 95, 99)]]
+    outage = Outage(fates=[*restarts, *[SECOND] * 20])
+    with pytest.raises(OutcomeUnknown):
+        outage.run(acquire(outage.session(), LockRequest(("a",), None), Metadata("w", "h")))
+    assert len(restarts) < len(outage.attempts)
+    assert outage.now <= sum(restarts) + SECOND + PATIENCE
+
+
+def test_connections_that_break_outlast_no_wait() -> None:
+    """A proxy cuts each poll after 3 s, again and again: the request ends soon after its wait."""
+    outage = Outage(fates=repeat(3 * SECOND))
+    with pytest.raises(OutcomeUnknown):
+        outage.run(acquire(outage.session(), LockRequest(("a",), 60 * SECOND), Metadata("w", "h")))
+    assert 60 * SECOND <= outage.now <= 70 * SECOND
+
+
+def test_a_node_that_stops_during_the_wait_begins_the_outage() -> None:
+    """A node answers a long poll that it stops: the outage begins then, and another node is asked."""
+    outage = Outage()
+    steps = acquire(outage.session(), LockRequest(("a",), None), Metadata("w", "h"))
+    next(steps)
+    assert isinstance(steps.throw(NotSent("a test")), Pause)
+    outage.now += SECOND // 100
+    assert isinstance(next(steps), Exchange)
+    outage.now += 9 * SECOND
+    stopping = b'{"error": "stopping", "advice": "retry"}'
+    assert isinstance(steps.send((Head(503, {"content-type": "application/problem+json"}), stopping)), Pause)
+
+
 def test_an_attempt_that_was_not_sent_did_not_wait() -> None:
     """An acquire may wait for 10 s. Its outage begins with the attempt that does not reach the node."""
     outage = Outage()
@@ -85,7 +167,9 @@ class _Silent:
     outage: Outage
     refuses = False
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, family: int, *_: object) -> None:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "no such family here")
         self._timeout = 0.0
 
     def settimeout(self, seconds: float) -> None:
@@ -127,15 +211,71 @@ def test_all_addresses_of_a_host_share_one_time(silent: Outage) -> None:
     assert len(silent.attempts) == 3 and silent.now <= CONNECT_TIME_MAX
 
 
+def test_a_slow_name_leaves_its_addresses_their_time(silent: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name resolves only after 3 s. Each address is tried as long as if it were known."""
+    resolve = socket.getaddrinfo
+
+    def slow(*args: Any, **named: Any) -> Any:
+        silent.now += 3 * SECOND
+        return resolve(*args, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with pytest.raises(NotSent, match="silent"):
+        Threads(lambda: silent.now, None).connect(Endpoint("a", 1, False), PATIENCE)
+    assert silent.attempts[0] == 3 * SECOND
+    assert CONNECT_TIME_MAX * 99 // 100 <= silent.now - 3 * SECOND <= CONNECT_TIME_MAX
+
+
+def test_an_unusable_address_hides_no_other(silent: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no IPv6: the next address of the host is tried all the same."""
+    known = socket.getaddrinfo("a", 1)
+
+    def resolve(*_: object, **__: object) -> list[Any]:
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 1, 0, 0)), *known]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(NotSent, match="silent"):
+        Threads(lambda: silent.now, None).connect(Endpoint("a", 1, False), PATIENCE)
+    assert len(silent.attempts) == 3
+
+
+def test_a_task_tries_the_address_after_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first address of a host drops all packets: a client for asyncio reaches the node at the second one."""
+    connect = BaseSelectorEventLoop.sock_connect
+    resolve = socket.getaddrinfo
+
+    async def silent_at_first(loop: Any, sock: socket.socket, address: Any) -> None:
+        if address[0] == "127.0.0.2":
+            await asyncio.Event().wait()
+        await connect(loop, sock, address)
+
+    def two(host: Any, port: Any, *args: Any, **named: Any) -> Any:
+        if host != "node":
+            return resolve(host, port, *args, **named)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (2, 1)]
+
+    async def main() -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        tasks = Tasks(lambda: 0, None)
+        (await tasks.connect(Endpoint("node", server.sockets[0].getsockname()[1], False), PATIENCE)).close()
+        server.close()
+
+    monkeypatch.setattr(BaseSelectorEventLoop, "sock_connect", silent_at_first)
+    monkeypatch.setattr(socket, "getaddrinfo", two)
+    asyncio.run(main())
+
+
 class _Slow(BaseConnection):
     """A connection to a silent node."""
 
-    def __init__(self, outage: Outage) -> None:
+    def __init__(self, outage: Outage, sent: list[int]) -> None:
         super().__init__()
         self._outage = outage
+        self._sent = sent
 
     def send(self, data: bytes, timeout: int) -> None:
         """Sends at once."""
+        self._sent.append(self._outage.now)
 
     def receive(self, timeout: int) -> None:
         """Waits for nothing."""
@@ -143,7 +283,7 @@ class _Slow(BaseConnection):
 
     @property
     def usable(self) -> bool:
-        return False
+        return True
 
     def close(self) -> None: ...
 
@@ -156,25 +296,44 @@ class _SlowDriver(Driver[_Slow]):
     def __init__(self, outage: Outage) -> None:
         super().__init__(lambda: outage.now, None)
         self._outage = outage
+        self.sent: list[int] = []
+        """When each request was sent."""
 
     def connect(self, endpoint: Endpoint, timeout: int) -> _Slow:
         self._outage.now += min(timeout, CONNECT_TIME_MAX)
-        return _Slow(self._outage)
+        return _Slow(self._outage, self.sent)
+
+    def run(self, step: Exchange | Listen) -> None:
+        """Performs one step, until it fails."""
+
+        def steps() -> Steps[None]:
+            yield step
+
+        actions, value = self.actions(steps(), None, lambda duration: None), None
+        while True:
+            value = actions.send(value)()
 
 
 @pytest.mark.parametrize("step", [Exchange, Listen])
 def test_the_connection_is_part_of_the_time_of_an_attempt(step: Any) -> None:
     """A node is reached slowly, and then it is silent: the attempt ends in time all the same."""
     outage = Outage()
-
-    def steps() -> Steps[None]:
-        yield step(Endpoint("a", 1, False), b"", 5 * SECOND // 2)
-
-    actions, value = _SlowDriver(outage).actions(steps(), None, lambda duration: None), None
     with pytest.raises(NotAnswered):
-        while True:
-            value = actions.send(value)()
+        _SlowDriver(outage).run(step(Endpoint("a", 1, False), b"", 5 * SECOND // 2))
     assert outage.now == 5 * SECOND // 2
+
+
+@pytest.mark.parametrize("step", [Exchange, Listen])
+def test_a_connection_that_comes_too_late_is_kept(step: Any) -> None:
+    """Connecting takes all the time of an attempt: nothing is sent, and the next attempt uses the connection."""
+    outage = Outage()
+    driver = _SlowDriver(outage)
+    with pytest.raises(NotSent):
+        driver.run(step(Endpoint("a", 1, False), b"", SECOND))
+    assert outage.now == SECOND and not driver.sent
+    with pytest.raises(NotAnswered):
+        driver.run(Exchange(Endpoint("a", 1, False), b"", SECOND))
+    assert driver.sent == [SECOND] and outage.now == 2 * SECOND
 
 
 @pytest.mark.parametrize("refuses", [False, True])

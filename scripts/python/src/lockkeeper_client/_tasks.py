@@ -67,7 +67,10 @@ class Tasks(Driver[Connection]):
         context = (self._tls or ssl.create_default_context()) if endpoint.tls else None
         try:
             async with asyncio.timeout(min(timeout, CONNECT_TIME_MAX) / SECOND):
-                reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
+                # A silent address does not keep the next one of its host waiting.
+                reader, writer = await asyncio.open_connection(
+                    endpoint.host, endpoint.port, ssl=context, happy_eyeballs_delay=0.25
+                )
         except (OSError, ValueError) as error:
             # A name that cannot be encoded is a ValueError.
             raise NotSent(str(error) or "no connection in time") from error

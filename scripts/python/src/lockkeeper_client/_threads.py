@@ -24,9 +24,11 @@ class Connection(BaseConnection):
 
     def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: int, clock: Clock) -> None:
         super().__init__()
-        end = clock() + min(timeout, CONNECT_TIME_MAX)
         try:
-            self._socket = _connected(endpoint, end, clock)
+            addresses = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+            # Nothing bounds how long a name takes to resolve, and the addresses get their time all the same.
+            end = clock() + min(timeout, CONNECT_TIME_MAX)
+            self._socket = _connected(addresses, end, clock)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if endpoint.tls:
@@ -67,23 +69,21 @@ class Connection(BaseConnection):
         os.close(self._socket.detach())
 
 
-def _connected(endpoint: Endpoint, end: int, clock: Clock) -> socket.socket:
+def _connected(addresses: list[tuple[Any, ...]], end: int, clock: Clock) -> socket.socket:
     """Tries the addresses of a host one after another until `end`. A silent one leaves the others their share."""
-    addresses = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     failed = OSError("the host has no address")
     for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
-        connecting = socket.socket(family, kind, protocol)
         try:
-            connecting.settimeout(max(1, (end - clock()) // left) / SECOND)
-            connecting.connect(address)
-        except OSError as error:
-            connecting.close()
-            failed = error
-        except BaseException:
-            connecting.close()
-            raise
-        else:
+            connecting = socket.socket(family, kind, protocol)
+            try:
+                connecting.settimeout(max(1, (end - clock()) // left) / SECOND)
+                connecting.connect(address)
+            except BaseException:
+                connecting.close()
+                raise
             return connecting
+        except OSError as error:
+            failed = error
     raise failed
 
 

@@ -70,8 +70,6 @@ class _AsyncSessions(base.BaseSessions[AsyncLock]):
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | None]]:
             name_for = name_of(name, function)
-            if not inspect.iscoroutinefunction(function):
-                raise InvalidArgument(f"locked: {function!r} is no coroutine function: use Client")
 
             @functools.wraps(function)
             async def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -82,7 +80,10 @@ class _AsyncSessions(base.BaseSessions[AsyncLock]):
                         return None
                     raise
                 async with hold:
-                    return await function(*args, **kwargs)
+                    result = function(*args, **kwargs)
+                    if not inspect.isawaitable(result):
+                        raise InvalidArgument(f"locked: {function!r} is no coroutine function: use Client")
+                    return await result
 
             return call
 

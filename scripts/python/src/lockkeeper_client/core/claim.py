@@ -56,7 +56,7 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
         rows: list[dict[str, Any]] = answer.body.get("locks") or [one]
         try:
             tokens = {str(row["lock"]): int(row["token"]) for row in rows}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Internal("an answer has no token") from error
         return HoldState(session, tokens, Validity(answer.proof) if answer.ends else None, answer.index)
 

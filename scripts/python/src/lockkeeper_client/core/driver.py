@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from .clock import LONGEST_SLEEP, SECOND, Clock
 from .endpoints import Endpoint
 from .http import AnswerParser, Head, Malformed
-from .steps import IDLE_CONNECTIONS_MAX, IDLE_MAX, Exchange, Listen, Next, NotAnswered, Step, Steps
+from .steps import IDLE_CONNECTIONS_MAX, IDLE_MAX, Exchange, Listen, Next, NotAnswered, NotSent, Step, Steps
 
 Result = TypeVar("Result")
 
@@ -137,7 +137,7 @@ class Driver(ABC, Generic[C]):
     def _exchange(self, step: Exchange) -> Actions[tuple[Head, bytes]]:
         end = self._clock() + step.timeout
         idle = self._take(step.endpoint)
-        connection: C = idle if idle is not None else (yield partial(self.connect, step.endpoint, step.timeout))
+        connection = idle if idle is not None else (yield from self._connect(step, end))
         kept = False
         try:
             parser = yield from self._send(connection, step, end)
@@ -152,12 +152,21 @@ class Driver(ABC, Generic[C]):
     def _listen(self, step: Listen, stream: list[C]) -> Actions[Head]:
         end = self._clock() + step.timeout
         disconnect(stream)
-        connection: C = yield partial(self.connect, step.endpoint, step.timeout)
+        connection = yield from self._connect(step, end)
         stream.append(connection)
         parser = yield from self._send(connection, step, end)
         yield from self._read_until(lambda: parser.head is not None, connection, step, end)
         assert parser.head is not None
         return parser.head
+
+    def _connect(self, step: Exchange | Listen, end: int) -> Actions[C]:
+        connection: C = yield partial(self.connect, step.endpoint, step.timeout)
+        if end <= self._clock():
+            # Connecting was slow, and the node may be well: the next attempt finds the connection.
+            if not self._keep(step.endpoint, connection):
+                connection.close()
+            raise NotSent("no connection in time")
+        return connection
 
     def _next(self, step: Next, connection: C) -> Actions[bytes]:
         parser, parts = connection.parser, [connection.parser.take()]

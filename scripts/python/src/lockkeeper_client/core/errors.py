@@ -292,6 +292,8 @@ _BY_ADVICE: dict[str, type[Error]] = {"retry": Unavailable, "ask": OutcomeUnknow
 
 def error_of(problem: Problem) -> Error:
     """Returns the exception for a problem object. A word of a later version gets a class by its advice."""
+    if not isinstance(problem.get("pause_ms") or 0, int):
+        return Internal("an error has a pause that is no number")
     word, detail = problem.get("error"), problem.get("detail") or problem.get("title") or "the node gave no detail"
     kind = CLASSES.get(str(word)) or _BY_ADVICE.get(str(problem.get("advice")), Refused)
     return kind(str(detail), problem)

@@ -1,6 +1,7 @@
 """The task of a session: renews it, reports losses, and closes a session that it lost."""
 
 import logging
+from contextlib import suppress
 
 from .clock import LONGEST_SLEEP, SECOND
 from .errors import Error, SessionEnded
@@ -19,10 +20,17 @@ def keep(session: Session) -> Steps[None]:
     """Renews the session at a third of its TTL until it ends. No error of a renewal stops it."""
     task = _Keep(session)
     while True:
-        report(session)
-        if session.ended is not None:
-            break
-        yield from task.step()
+        try:
+            report(session)
+            if session.ended is not None:
+                break
+            yield from task.step()
+        except Exception:
+            # For example a handler of the program's log has raised it.
+            with suppress(Exception):
+                log.exception("the renewal of session %s failed", session.id)
+            pause: Step = Pause(session.ttl // 100)
+            yield pause
     if session.expired:
         yield from close(session, min(session.ttl, session.link.request_timeout), lost=True)
 

@@ -30,19 +30,26 @@ class Answer:
     @property
     def index(self) -> int:
         """Position in the log on which the answer depends; 0 if there is none."""
-        return int(self.head.headers.get("lockkeeper-index") or 0)
+        return self._header("lockkeeper-index") or 0
 
     @property
     def log_time_ms(self) -> int | None:
         """Log time at which the answer was true."""
-        text = self.head.headers.get("lockkeeper-log-time")
-        return int(text) if text and text.isdigit() else None
+        return self._header("lockkeeper-log-time")
+
+    def _header(self, name: str) -> int | None:
+        """Returns the number in a header, if there is one. Raises Internal if it is none."""
+        text = self.head.headers.get(name)
+        try:
+            return int(text) if text else None
+        except ValueError as error:
+            raise Internal(f"an answer has no number {name}") from error
 
     def number(self, name: str) -> int:
         """Returns a number, which may be a text of digits. Raises Internal if it is missing."""
         try:
             return int(self.body[name])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Internal(f"an answer has no number {name}") from error
 
     def text(self, name: str) -> str:
@@ -98,7 +105,8 @@ class Link:
     ) -> Retry:
         """Returns a retry, by default with the patience of this client."""
         patient = self.request_timeout if patience is None else patience
-        return Retry(self.clock, patient, self.attempt_timeout, stop, repeated)
+        # Within a short patience, too, another node is asked after a silent one.
+        return Retry(self.clock, patient, min(self.attempt_timeout, patient // 2), stop, repeated)
 
     def call(self, path: str, fields: Fields, timeout: int, stop: Stop = never) -> Steps[Answer]:
         """Makes one attempt of a call in the namespace, within `timeout` ns. Raises the error of its answer."""

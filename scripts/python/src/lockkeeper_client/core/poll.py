@@ -87,9 +87,8 @@ class Poll:
 
     def _settle(self) -> Steps[Answer | None]:
         while True:
-            poll = min(self._left, POLL_MAX)
             try:
-                answer = yield from self._retry.until_answered(self._attempt, poll)
+                answer = yield from self._retry.until_answered(self._attempt, lambda: _waiting(self._left))
             except NotAcquired as error:
                 if error.holder is None and self._held_by is not None:
                     raise NotAcquired(error.detail, {**error.problem, "holder": self._held_by}) from error
@@ -106,10 +105,15 @@ class Poll:
         left = self._left
         if left < MILLISECOND:
             return self._send({}, timeout)
-        poll = min(left, POLL_MAX)
-        slack = LAST_POLL_SLACK if left <= POLL_MAX else 0
-        waits = {"wait_ms": milliseconds(left), "poll_ms": milliseconds(poll)}
-        return self._send(waits, poll + slack + timeout)
+        waits = {"wait_ms": milliseconds(left), "poll_ms": milliseconds(min(left, POLL_MAX))}
+        return self._send(waits, _waiting(left) + timeout)
+
+
+def _waiting(left: int) -> int:
+    """Returns how long a node may let a request wait before it answers, if `left` ns of the wait are left."""
+    if left < MILLISECOND:
+        return 0
+    return POLL_MAX if POLL_MAX < left else left + LAST_POLL_SLACK
 
 
 def is_grant(answer: Answer) -> bool:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from .clock import MILLISECOND, SECOND, Clock
 from .errors import Error, Internal, InvalidArgument, NotPermitted, OutcomeUnknown, Unauthenticated, Unavailable
-from .steps import NotSent, Pause, Result, Step, Steps, Stop, never
+from .steps import NotAnswered, NotSent, Pause, Result, Step, Steps, Stop, never
 
 PAUSE_MIN = 10 * MILLISECOND
 PAUSE_MAX = SECOND
@@ -41,17 +41,23 @@ class Backoff:
             return 0
         jittered = self._next - int(self._draw() * self._next / 2)
         self._next = min(2 * self._next, PAUSE_MAX)
-        pause = max(jittered, int(error.problem.get("pause_ms") or 0) * MILLISECOND)
+        pause = max(jittered, _asked(error))
         self._over = now + pause
         return pause
+
+
+def _asked(error: Error) -> int:
+    """Returns the pause in ns that the node asks for; 0 if it asks for none."""
+    return int(error.problem.get("pause_ms") or 0) * MILLISECOND
 
 
 class Retry:
     """Repeats the attempts of one caller. Its patience bounds an outage, and not the whole call.
 
     An outage begins with the first of several successive failures. An attempt that waits for a lock may take
-    `waiting` ns before its silence is a failure. The errors in `repeated` are failures, and all others are answers.
-    Each attempt gets the time within which its node must answer: `attempt_timeout`, or what is left of the patience.
+    `waiting()` ns before its silence is a failure. If its node is restarted meanwhile, the outage begins then. The
+    errors in `repeated` are failures, and all others are answers. Each attempt gets the time within which its node must
+    answer: `attempt_timeout`, or what is left of the patience.
     """
 
     def __init__(
@@ -73,7 +79,11 @@ class Retry:
         self._failing_since: int | None = None
 
     def until_answered(
-        self, attempt: Callable[[int], Steps[Result]], waiting: int = 0, *, repeat_unknown: bool = True
+        self,
+        attempt: Callable[[int], Steps[Result]],
+        waiting: Callable[[], int] = lambda: 0,
+        *,
+        repeat_unknown: bool = True,
     ) -> Steps[Result]:
         """Repeats the attempt until it is answered. Raises its error if a retry cannot help or the patience is over.
 
@@ -81,6 +91,7 @@ class Retry:
         """
         while True:
             began = self._clock()
+            due = began + waiting()
             try:
                 answer = yield from attempt(max(1, min(self._attempt_timeout, self._left(began))))
             except Error as error:
@@ -89,8 +100,7 @@ class Retry:
                 if not isinstance(error, self.repeated) or (self.in_doubt and not repeat_unknown):
                     raise
                 # An attempt that was not sent did not wait.
-                due = began if isinstance(error.__cause__, NotSent) else began + waiting
-                yield from self._pause(error, due)
+                yield from self._pause(error, began, began if isinstance(error.__cause__, NotSent) else due)
             else:
                 self._failing_since = None
                 return answer
@@ -108,17 +118,22 @@ class Retry:
         """Returns what is left of the patience."""
         return self._patience if self._failing_since is None else self._patience - (now - self._failing_since)
 
-    def _pause(self, error: Error, due: int) -> Steps[None]:
+    def _pause(self, error: Error, began: int, due: int) -> Steps[None]:
+        """Waits before the next attempt. The last pause is shortened, so that an attempt is made at the end."""
         now = self._clock()
-        if self._failing_since is None:
+        broke = isinstance(error.__cause__, NotAnswered) or error.word == "stopping"
+        # The wait worked until now, unless it was too short to say so.
+        worked = broke and now < due and self._attempt_timeout <= now - began
+        if self._failing_since is None or worked:
             self._failing_since = min(due, now)
         duration = self._backoff.pause(error)
         # An attempt with too little time would fail for that reason, and its error would hide the cause.
-        if self._left(now) <= duration + self._attempt_timeout // 5:
+        longest = self._left(now) - self._attempt_timeout // 5
+        if longest <= _asked(error):
             if self.in_doubt and not isinstance(error, OutcomeUnknown):
                 raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
             raise error
-        yield from pause(duration, self._clock, self._stop)
+        yield from pause(min(duration, longest), self._clock, self._stop)
 
 
 class Turns:
