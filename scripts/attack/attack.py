@@ -194,7 +194,7 @@ def repeated(use, window=None, cut=False):
                 ended += 1
             longest = max(longest, time.monotonic() - begun)
         seen = f"{used} sent, {ended} connections ended by the node, the longest open for {longest:.1f} s"
-        return seen, not cut or (ended > 0 and longest < CUT_SECONDS)
+        return seen, used > 0 and (not cut or (ended > 0 and longest < CUT_SECONDS))
 
     return attack
 

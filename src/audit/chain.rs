@@ -63,7 +63,8 @@ pub(super) fn last_of(file: impl Read) -> io::Result<Last> {
     let mut last = Last { lines: 0, hash: hash(b""), bytes: 0, is_log: true };
     for_each_line(file, |line, ended| {
         if last.bytes == 0 {
-            last.is_log = line.starts_with(BEGIN) || BEGIN.starts_with(line);
+            // After a power failure, a file may have its length and no contents.
+            last.is_log = line.starts_with(BEGIN) || BEGIN.starts_with(line) || line.iter().all(|byte| *byte == 0);
         }
         if ended {
             let number = serde_json::from_slice::<Link>(line).ok().and_then(|link| link.seq.parse().ok());

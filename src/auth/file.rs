@@ -225,6 +225,7 @@ fn owned(
     let latest = WallTime(now.0.saturating_add((limits::TOKEN_DAYS_MAX + 1) * limits::CERTIFICATE_DAY_MS));
     if latest < WallTime(millis) {
         let (most, today) = (limits::TOKEN_DAYS_MAX, token::day(now));
+        let fix = "write an earlier time, or revoke the token with `lockkeeper auth revoke`";
         return Err(source.refuse(expires, &format!("expires is more than {most} days after today, {today}"), fix));
     }
     Ok((hash, Token { principal: owner.clone(), expires: WallTime(millis) }))

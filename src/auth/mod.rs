@@ -95,7 +95,7 @@ pub struct PrincipalView<'a> {
 }
 
 impl Access {
-    /// Reads a file of rules. `now` bounds the ends of its tokens.
+    /// Reads a file of rules. Refuses a token that lasts longer than the longest one made `now`.
     ///
     /// # Errors
     /// The file cannot be used. The error names the file, the line, the problem and the fix.

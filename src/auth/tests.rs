@@ -157,7 +157,8 @@ fn mistakes_are_refused_with_their_line() {
         (
             &token("ci", &hash, "2999-01-01T00:00:00Z"),
             22,
-            "expires is more than 3650 days after today, 2026-01-01; make a token with `lockkeeper auth token`",
+            "expires is more than 3650 days after today, 2026-01-01; write an earlier time, or revoke the token with \
+             `lockkeeper auth revoke`",
         ),
         (&(token("ci", &hash, time) + &token("ops", &hash, time)), 25, "this token is named twice"),
     ] {

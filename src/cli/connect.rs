@@ -12,6 +12,7 @@ use super::output::Output;
 use super::who::{self, OWN_PROGRAM};
 use crate::client;
 use crate::http::Scraper;
+use crate::limits::TLS_FILES_AGAIN_MS;
 use crate::model::{Invalid, Position, parse_cluster_id};
 use crate::mutex::Mutex;
 use crate::net::TlsFiles;
@@ -109,8 +110,12 @@ fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
     for (option, path) in options {
         must_be_readable(option, path.as_deref())?;
     }
-    // No retry would make a wrong file a good one.
-    files.check().map_err(|error| {
+    // No retry would make a wrong file a good one. A renewal replaces two files, one after the other.
+    let again = |_| {
+        std::thread::sleep(Duration::from_millis(TLS_FILES_AGAIN_MS));
+        files.check()
+    };
+    files.check().or_else(again).map_err(|error| {
         let why = error.to_string();
         let names = |path: &Path| why.starts_with(&format!("{} ", path.display()));
         let named = options.iter().find(|(_, path)| path.as_deref().is_some_and(names));

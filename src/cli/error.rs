@@ -225,6 +225,7 @@ fn option_of(field: &str) -> &str {
         "handle" => "<HANDLE>",
         "lease" => "--for",
         "position" => "--from",
+        "prefix" => "<PREFIX>",
         "locks" => "--and",
         "cluster" | "cluster_id" => "--cluster",
         "endpoints" => "--endpoints",

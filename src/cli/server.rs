@@ -184,15 +184,14 @@ impl Server {
     }
 
     fn reload_certificates(&self) -> Result<(), TlsError> {
-        let mut changed = self.node.reload_certificates()?;
-        for (_, tls) in &self.tls {
-            changed |= tls.reload()?;
-        }
-        if changed {
+        // Each port is reloaded, also after the error of another one.
+        let mut reloaded = vec![self.node.reload_certificates()];
+        reloaded.extend(self.tls.iter().map(|(_, tls)| tls.reload()));
+        if reloaded.contains(&Ok(true)) {
             tracing::info!("the changed certificates are in use");
             self.node.audit_certificates();
         }
-        Ok(())
+        reloaded.into_iter().try_for_each(|port| port.map(drop))
     }
 
     /// Logs the warnings that are new, and shows all of them in the node's status.

@@ -28,9 +28,22 @@ impl<S: LockService> Client<S> {
     }
 }
 
+/// Refuses a position after the last entry, as of a log that was lost: events would be missed without notice. The error
+/// names `resume`.
+pub(super) fn within(after: Position, last: u64, resume: Position) -> Result<(), ClientError> {
+    if after.index <= last {
+        return Ok(());
+    }
+    let why = format!("the position is after entry {last}, the last one of this cluster");
+    Err(ServiceError::EventsMissed { why, resume }.into())
+}
+
 impl<S: LockService> HistoryReader<'_, S> {
-    /// Returns the next records, which may be none; `None` at the end. If records after the reader's position are no
-    /// longer kept, returns [`EventsMissed`](ServiceError::EventsMissed).
+    /// Returns the next records, which may be none; `None` at the end.
+    ///
+    /// # Errors
+    /// Returns [`EventsMissed`](ServiceError::EventsMissed) if records after the reader's position are no longer kept,
+    /// or if the log does not reach that position.
     pub async fn next_page(&mut self) -> Result<Option<Vec<HistoryRecord>>, ClientError> {
         if self.over {
             return Ok(None);
@@ -41,7 +54,10 @@ impl<S: LockService> HistoryReader<'_, S> {
             after: self.after,
             rows: PAGE_ROWS_MAX as u32,
         };
-        let HistoryPage { records, next, floor } = read!(self.client, query, History).value;
+        let ReadAt { index, value: HistoryPage { records, next, floor }, .. } = read!(self.client, query, History);
+        if let Some(after) = self.after {
+            within(after, index, floor)?;
+        }
         if self.after.is_some_and(|after| after < floor) {
             let why = format!("history up to {floor} is no longer kept");
             return Err(ServiceError::EventsMissed { why, resume: floor }.into());

@@ -8,7 +8,7 @@ use crate::clock::millis;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::model::{
     About, Checked, Explanation, FencingToken, ListFilter, ListShow, LockName, LockSummary, LockView, Page, Part,
-    Query, SessionId, SessionView, Totals, page_rows,
+    Query, RequestId, SessionId, SessionView, Totals, page_rows,
 };
 use crate::service::{LockService, NotSent, ServiceError, Status};
 
@@ -75,9 +75,9 @@ impl<S: LockService> Client<S> {
     /// the wait. The answer is bounded and reports what it omits.
     ///
     /// # Errors
-    /// Refuses a session that is not open in this client's namespace.
+    /// Refuses a session that is not open in this client's namespace, and a request of such a session.
     pub async fn explain(&self, about: About) -> Result<ReadAt<Explanation>, ClientError> {
-        if let About::Session(session) = about {
+        if let About::Session(session) | About::Request(RequestId { session, .. }) = about {
             let answer = self.query(Query::of_session(&self.settings.namespace, session)).await?.answer;
             answer.of_session(session).map_err(ClientError::Refused)?;
         }

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 
 use super::client::Client;
 use super::error::ClientError;
+use super::history::within;
 use super::retry::Retry;
 use crate::model::{Event, LockName, Position};
 use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
@@ -88,12 +89,15 @@ impl<S: LockService> Watch<S> {
 impl<S: LockService> Client<S> {
     /// Follows the locks whose names have this prefix, the namespace's sessions and the whole cluster: events after
     /// `from`, or from now on. The starting position is fixed before this returns, so no later event is missed.
+    ///
+    /// # Errors
+    /// Returns [`EventsMissed`](ServiceError::EventsMissed) if the log does not reach `from`.
     pub async fn watch(&self, prefix: &str, from: Option<Position>) -> Result<Watch<S>, ClientError> {
         let cluster_id = self.cluster_id().await?;
-        let after = match from {
-            Some(position) => position,
-            None => Position { index: self.totals().await?.index, n: u32::MAX },
-        };
+        let last = self.totals().await?.index;
+        let end = Position { index: last, n: u32::MAX };
+        let after = from.unwrap_or(end);
+        within(after, last, end)?;
         Ok(self.watch_of(cluster_id, prefix, after))
     }
 

@@ -331,7 +331,8 @@ fn of_structure(message: &str, text: &str, at: Range<usize>) -> Option<(String, 
     let end = text.get(at.start..)?.find('\n').map_or(text.len(), |length| at.start + length);
     let header = text.get(..end)?.lines().rev().find(|line| line.trim_start().starts_with('['))?;
     let section = header.trim_start().trim_start_matches('[').split(']').next()?;
-    Some((format!("{section} is a list of sections"), format!("write [[{section}]]")))
+    let is_list = ["member", "metrics.class"].contains(&section);
+    is_list.then(|| (format!("{section} is a list of sections"), format!("write [[{section}]]")))
 }
 
 /// Returns the problem of a value of another type than its key needs, and the fix. `None` for another error.

@@ -135,6 +135,14 @@ pub(super) fn check_files(draft: &Draft) -> Result<(), Refused> {
 }
 
 pub(super) fn check(draft: &Draft, listen: &super::Listen, source: Source<'_>) -> Result<Tls, Refused> {
+    let DraftTls { ca, cert, refuse, client, peer, http, .. } = &draft.tls;
+    let none_shown = [cert, &client.cert, &peer.cert, &http.cert].into_iter().all(Option::is_none);
+    if let Some((key, Some(at))) =
+        [("ca", ca), ("refuse", refuse)].into_iter().find(|(_, at)| none_shown && at.is_some())
+    {
+        let problem = format!("tls.{key} is set, and there is no certificate");
+        return Err(Refused::new(&at.place, problem, "set ca, cert and key under [tls]"));
+    }
     let listener = |name, of, address, written| {
         let protection = Listener { draft, name, of }.protection()?;
         refuse_exposed(name, address, written, &protection, source)?;

@@ -80,3 +80,6 @@ pub const DOCTOR_CERTIFICATE_DAYS_WARN: u64 = 30;
 pub const DOCTOR_CERTIFICATE_DAYS_MIN: u64 = 7;
 /// Number of locks in a frame of `top`.
 pub const TOP_LOCKS_MAX: usize = 200;
+
+/// When a command reads files for TLS again that do not fit together: a renewal replaces two files.
+pub const TLS_FILES_AGAIN_MS: u64 = 200;

@@ -57,13 +57,11 @@ impl Machine {
         Unlocking { namespace, which, newest, since, next }
     }
 
-    /// Whether a command that frees these documents finds one among the first that it looks at, or has names left that
-    /// it has not looked at, because one of those may be such a document.
+    /// Whether a command that frees these documents finds one among the first that it looks at.
     pub(super) fn frees_some(&self, namespace: &Namespace, which: WhichHeld) -> bool {
         let unlocking = self.unlocking(namespace, which);
-        let mut meant = self.meant(&unlocking);
-        let mut first = meant.by_ref().take(limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX);
-        first.any(|(_, held)| held.is_some()) || meant.next().is_some()
+        let mut first = self.meant(&unlocking).take(limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX);
+        first.any(|(_, held)| held.is_some())
     }
 
     /// Refuses one more large command of this namespace if too many of these are of the same namespace, or if they are

@@ -35,7 +35,7 @@ impl Node {
     /// The file cannot be used. Then nothing changes.
     pub fn reload_auth(&self) -> Result<(), AuthError> {
         let Some(auth) = &self.core.auth else { return Ok(()) };
-        let Some(before) = auth.reload(self.core.clock.wall())? else { return Ok(()) };
+        let Some(before) = auth.reload()? else { return Ok(()) };
         let rules = auth.rules();
         tracing::info!(node = self.core.id, digest = format!("{:016x}", rules.digest()), "the rules have changed");
         let (principals, tokens) = rules.removed_since(&before);

@@ -100,7 +100,7 @@ impl Node {
             Some(network) => Bound::Given(network),
             None => Bound::Tcp(listen(&config, options.peer_listener)?),
         };
-        let auth = config.auth.clone().map(|path| Auth::open(path, options.clock.wall())).transpose()?;
+        let auth = config.auth.clone().map(Auth::open).transpose()?;
         let audit = config.audit.as_deref().map(|path| open_audit(path, config.node, &options.clock)).transpose()?;
         let guards = Guards { auth, audit };
         let tasks = Tasks::start(options.own_runtime, config.node).map_err(OpenNodeError::Threads)?;

@@ -15,7 +15,8 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Claim, Command, LockKey, LogTime, Query, QueryReply, QueryResult, Reply, TakeLease};
 use crate::service::{
-    Call, ClaimRef, Events, Freshness, LockService, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription, TakenPlace,
+    Call, ClaimRef, Events, Freshness, LockService, NotSent, Proof, REQUEST_WAIT, Scope, ServiceError, Subscription,
+    TakenPlace,
 };
 
 /// Number of nodes that generate different request numbers.
@@ -91,7 +92,7 @@ pub(crate) fn claimed(call: &Call) -> Option<(ClaimRef, Call)> {
 
 /// Withdraws the claim of a call that ends without an answer. A task of the server repeats the cancel until it is
 /// answered. If the caller has lost its rights, or the cluster has no room to remember the cancel, the task waits for
-/// them for some minutes.
+/// them, for a limited time.
 pub(crate) struct CancelOnDrop<S: LockService> {
     pub(crate) service: S,
     pub(crate) tasks: Tasks,
@@ -114,8 +115,11 @@ impl<S: LockService> Drop for CancelOnDrop<S> {
             let withdrawn = Retry::unlimited(Arc::clone(&clock)).until_answered(submit).await;
             let mut withdrawn = withdrawn.and_then(remembered);
             if withdrawn.as_ref().is_err_and(|error| !is_answer(error)) {
-                // Without a bound, the claims of a token that is never valid again would keep their places.
+                // Without a bound, the claims of a token that is never valid again would keep their places. Without
+                // room, the claim was not executed before: only a copy that is still on its way could be granted.
+                let no_room = matches!(withdrawn, Err(ServiceError::NotSent { why: NotSent::LimitReached { .. }, .. }));
                 let longest = Duration::from_millis(limits::TTL_MS_MAX_DEFAULT);
+                let longest = if no_room { 2 * REQUEST_WAIT } else { longest };
                 let again = || async { submit().await.and_then(remembered) };
                 let mut retry = Retry::unlimited(clock).persistent();
                 withdrawn = timeout(longest, retry.until_answered(again)).await.unwrap_or(withdrawn);

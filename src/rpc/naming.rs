@@ -67,7 +67,8 @@ fn refused(headers: &HeaderMap, own: Option<&HeaderValue>) -> Option<Status> {
 
 /// Returns the answer to a request that is no call of gRPC.
 fn no_call(method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
-    let is_grpc = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC));
+    let after = headers.get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().strip_prefix(GRPC));
+    let is_grpc = after.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')));
     let (status, why) = if method != Method::POST {
         (StatusCode::METHOD_NOT_ALLOWED, "a call has the method POST")
     } else if !is_grpc {
@@ -131,6 +132,7 @@ mod tests {
             (Method::POST, None, 415),
             (Method::POST, Some("text/plain"), 415),
             (Method::POST, Some("application/x-www-form-urlencoded"), 415),
+            (Method::POST, Some("application/grpc-web"), 415),
             (Method::POST, Some("application/grpc"), 200),
             (Method::POST, Some("application/grpc+proto"), 200),
         ] {

@@ -159,7 +159,7 @@ async fn a_wrong_port_is_named() {
     for port in [http, peer] {
         assert!(stderr.contains(&format!("{port} is not a lockkeeper client port")), "{stderr}");
     }
-    let (code, _, stderr) = ran(command(&[http, peer], &["--timeout", "1s", "status", "--json"]));
+    let (code, _, stderr) = ran(command(&[http, peer], &["--timeout", "3s", "status", "--json"]));
     let error: Value = serde_json::from_str(&stderr).expect("one object");
     assert_eq!((code, &error["error"]), (Some(69), &"unreachable".into()));
     for port in [http, peer] {

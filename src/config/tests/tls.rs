@@ -77,6 +77,10 @@ fn tls_settings_must_agree() {
         let holds = format!("tls.client.{key} is set, and there is no certificate; set ca, cert and key under [tls]");
         refuse(&format!("[tls.client]\n{key} = \"{value}\""), &holds);
     }
+    for key in ["ca", "refuse"] {
+        let holds = format!("tls.{key} is set, and there is no certificate; set ca, cert and key under [tls]");
+        refuse(&format!("[tls]\n{key} = \"a.pem\""), &holds);
+    }
     let without_ca = "[tls]\ncert = \"a\"\nkey = \"b\"";
     refuse(without_ca, "tls.client checks certificates, and there is no ca; set ca, cert and key under [tls], or set");
     let optional = format!("{without_ca}\n[tls.client]\nclient_cert = \"optional\"");

@@ -41,8 +41,9 @@ use tokio::sync::watch;
 
 use self::refused::Refused;
 use self::shared::Shared;
+use crate::http::api::RefusedByPort;
 use crate::http::scrape::Render;
-use crate::service::{LockService, ServerInfo};
+use crate::service::{ErrorCode, LockService, ServerInfo};
 
 /// Returns the routes of all screens of a node. `tls` says whether the port speaks TLS. Streams end once `stop` is
 /// true.
@@ -78,7 +79,10 @@ pub(super) async fn missing(status: StatusCode, method: &Method, path: &str, hea
         return None;
     }
     let why = format!("this port has no {method} {path}");
-    Some(protected(Refused::new(status, why, "Choose one of the screens above.").into_response()).await)
+    let mut screen = Refused::new(status, why, "Choose one of the screens above.").into_response();
+    // Counts as the problem that a program gets.
+    screen.extensions_mut().insert(RefusedByPort(ErrorCode::Invalid));
+    Some(protected(screen).await)
 }
 
 /// Adds what a browser may do with a screen: load files of this port, and send forms to it.

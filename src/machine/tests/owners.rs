@@ -3,7 +3,6 @@
 use super::costs::{acquire, apply, release};
 use super::cycles::open;
 use super::work::{name, opened, take};
-use crate::limits;
 use crate::machine::Machine;
 use crate::model::*;
 
@@ -93,32 +92,6 @@ fn what_changes_nothing_gives_nothing_back() {
     assert!(!machine.ends_something(&cancel_of_upgrade), "a cancel leaves the upgrade");
     assert_eq!(machine.known_answer(&cancel_of_upgrade), None, "a break or a downgrade may have changed the hold");
     assert!(machine.ends_something(&Command::Cancel { request: request(1) }));
-}
-
-/// An unlock with more names than it looks at counts as one that frees something, because a later document may be the
-/// one that it selects.
-#[test]
-fn an_unlock_may_free_what_comes_later() {
-    let mut machine = opened(0);
-    let process = ProcessId::parse("host:27017:1").expect("legal");
-    let grab = |machine: &mut Machine, lock: &str, number: u32, term| {
-        let mut ts = [0; 12];
-        ts[8..].copy_from_slice(&number.to_be_bytes());
-        let (lock, ts, term) = (key(lock), DocumentId(ts), Some(term));
-        let metadata = Metadata { process: process.as_str().into(), ..Metadata::default() };
-        let grab = Grab { lock, ts, metadata, term, prepare: false, seen: None };
-        let granted = apply(machine, Command::Document(DocumentCommand::Grab(grab)));
-        assert!(matches!(granted, Outcome::Granted(_)), "{granted:?}");
-    };
-    let looked_at = u32::try_from(limits::DOCUMENTS_UNLOCKED_AT_ONCE_MAX).expect("small");
-    (0..looked_at).for_each(|number| grab(&mut machine, &format!("early-{number}"), number, 9));
-    let (namespace, term) = (Namespace::default(), Some(3));
-    let unlock = DocumentCommand::UnlockAll { namespace, process: process.clone(), term };
-    let unlock = Command::Document(unlock);
-    assert!(!machine.ends_something(&unlock), "all documents are of a later term");
-    grab(&mut machine, "late", looked_at, 3);
-    assert!(machine.ends_something(&unlock));
-    assert_eq!(apply(&mut machine, unlock), Outcome::Freed { locks: 1 });
 }
 
 /// An upgrade that was granted, and whose number is below the remembered ones, is not known as too old.

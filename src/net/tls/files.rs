@@ -132,6 +132,11 @@ impl TlsFiles {
 }
 
 impl TlsContents {
+    /// Whether the own certificate, its key and the authorities are the same.
+    pub(super) fn has_same_identity(&self, other: &Self) -> bool {
+        (&self.ca, &self.cert, &self.key) == (&other.ca, &other.cert, &other.key)
+    }
+
     /// Returns the authorities, if there is such a file.
     pub(super) fn roots(&self) -> Result<Option<Arc<RootCertStore>>, TlsError> {
         let (Some(path), Some(pem)) = (&self.files.ca, &self.ca) else { return Ok(None) };

@@ -55,19 +55,26 @@ pub(super) struct ServerSettings {
 impl TlsSet {
     /// Reads the files.
     pub(super) fn new(source: ServerFiles) -> Result<Self, TlsError> {
-        let settings = watch::Sender::new(Arc::new(source.settings(source.files.read()?)?));
-        Ok(Self { source, settings })
+        let settings = source.settings(source.files.read()?)?;
+        source.check_own(&settings)?;
+        Ok(Self { source, settings: watch::Sender::new(Arc::new(settings)) })
     }
 
-    /// Reads the files again. Returns whether they have changed. Files that cannot be used change nothing.
+    /// Reads the files again. Returns whether they have changed. Files that cannot be used change nothing. The own
+    /// certificate is checked if it has changed: with one that has expired, the list of refused ones can still grow.
     pub(super) fn reload(&self) -> Result<bool, TlsError> {
         let Self { source, settings } = self;
         let contents = source.files.read()?;
-        let changed = settings.borrow().contents != contents;
-        if changed {
-            settings.send_replace(Arc::new(source.settings(contents)?));
+        if settings.borrow().contents == contents {
+            return Ok(false);
         }
-        Ok(changed)
+        let is_checked = settings.borrow().contents.has_same_identity(&contents);
+        let changed = source.settings(contents)?;
+        if !is_checked {
+            source.check_own(&changed)?;
+        }
+        settings.send_replace(Arc::new(changed));
+        Ok(true)
     }
 
     /// Returns the own certificate, and its end.
@@ -85,7 +92,6 @@ impl ServerFiles {
         let (roots, refused) = (contents.roots()?, contents.refused()?);
         let clients = self.clients(roots.clone(), &refused)?;
         let roots = roots.unwrap_or_else(|| Arc::new(RootCertStore::empty()));
-        self.check_own(&identity.cert, &roots)?;
         let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
         let builder = builder.map_err(|error| TlsError(error.to_string()))?;
         let builder = match clients.clone() {
@@ -104,8 +110,9 @@ impl ServerFiles {
 
     /// Refuses an own certificate that no client or node would accept. A port for clients may show one of a public
     /// authority, which has no name in a cluster.
-    fn check_own(&self, chain: &[CertificateDer<'_>], roots: &RootCertStore) -> Result<(), TlsError> {
+    fn check_own(&self, settings: &ServerSettings) -> Result<(), TlsError> {
         let Self { node, files, admitted, .. } = self;
+        let (chain, roots) = (&settings.identity.cert[..], &settings.roots);
         let (file, cluster) = (files.own(), admitted.cluster());
         let for_nodes = matches!(admitted, Admitted::Nodes(_));
         let [own, intermediates @ ..] = chain else {

@@ -86,6 +86,25 @@ async fn a_connection_ends_with_its_certificate() {
     ended(&mut staying).await;
 }
 
+/// A list of refused certificates takes effect although the port's own certificate has expired in the meantime.
+#[tokio::test]
+async fn a_list_outlives_the_own_certificate() {
+    let certs = Certs::new();
+    let lifetime = Duration::from_millis(CERTIFICATE_BACKDATED_MS) + Duration::from_secs(2);
+    let own = certs.authority.lasting(Role::Node(1), &["127.0.0.1".to_owned()], lifetime);
+    let tls = PortTls::for_clients(Port::Client, &certs.write("own", &own), "harbour", 1, true, false).expect("files");
+    let (address, _names) = port(Port::Client, tls.clone()).await;
+    let lost = certs.client("lost");
+    let mut open = dialled(&address, &lost).await.expect("accepted");
+    let end = tls.own().seconds.expect("an end");
+    while rustls::pki_types::UnixTime::now().as_secs() <= end {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    refuse(&certs, &lost);
+    assert_eq!(tls.reload(), Ok(true));
+    ended(&mut open).await;
+}
+
 /// A node ends the connections that it has dialed to a node whose certificate is refused, and those that it has
 /// accepted from it.
 #[tokio::test]
