@@ -168,14 +168,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Reads the files of rules and certificates again, and uses those that have changed. If a certificate cannot be
-    /// used, the ports before it use their new files. A warning names each file that cannot be used.
+    /// Reads the files of rules and certificates again, and uses those that have changed. If the files of a port cannot
+    /// be used, the other ports use their new files. A warning names each file that cannot be used.
     pub(super) fn reload_files(&mut self) {
-        let unused =
-            self.reload_certificates().err().map(|error| format!("the changed certificates are not in use: {error}"));
+        let unused = self.reload_certificates().into_iter();
+        let unused = unused.map(|error| format!("the changed certificates are not in use: {error}"));
         let rules = self.node.reload_auth().err();
         let rules = rules.map(|error| format!("the changed rules are not in use: {error}"));
-        self.update_warnings(unused.into_iter().chain(rules));
+        self.update_warnings(unused.chain(rules));
         let differing = self.node.differing_rules();
         for lasting in differing.iter().filter(|one| self.differing.contains(one)) {
             tracing::warn!("{lasting}");
@@ -183,15 +183,17 @@ impl Server {
         self.differing = differing;
     }
 
-    fn reload_certificates(&self) -> Result<(), TlsError> {
-        // Each port is reloaded, also after the error of another one.
+    /// Reloads the certificates of each port. Returns the errors, each once: ports may share files.
+    fn reload_certificates(&self) -> Vec<TlsError> {
         let mut reloaded = vec![self.node.reload_certificates()];
         reloaded.extend(self.tls.iter().map(|(_, tls)| tls.reload()));
         if reloaded.contains(&Ok(true)) {
             tracing::info!("the changed certificates are in use");
             self.node.audit_certificates();
         }
-        reloaded.into_iter().try_for_each(|port| port.map(drop))
+        let mut errors: Vec<_> = reloaded.into_iter().filter_map(Result::err).collect();
+        errors.dedup();
+        errors
     }
 
     /// Logs the warnings that are new, and shows all of them in the node's status.

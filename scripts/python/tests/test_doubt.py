@@ -441,6 +441,18 @@ def test_a_log_that_raises_ends_no_renewals(raising: None, lasts: int) -> None:
     assert (cluster.session.ended is not None) == bool(lost) == (lasts == 10_000)
 
 
+def test_a_log_that_raises_hides_no_loss(raising: None) -> None:
+    """The caller gets the error of the loss, and not the one of its own log."""
+    over = Cluster([QUEUED])
+    lease = over.granted_lease()
+    over.now = 600 * SECOND
+    assert lease.lost is not None and lease.lost.reason == "expired"
+    hold = over.hold("b")
+    hold.lose("broken", "a test")
+    with pytest.raises(LockLost):
+        hold.check()
+
+
 def test_the_loss_of_a_lease_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """The log has one error, at the first call that finds the end."""
     over, gone = Cluster([QUEUED]), Cluster(["not-held"])

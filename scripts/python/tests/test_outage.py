@@ -254,6 +254,14 @@ def test_a_task_tries_the_address_after_a_silent_one(monkeypatch: pytest.MonkeyP
             return resolve(host, port, *args, **named)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (2, 1)]
 
+    create = asyncio.BaseEventLoop.create_connection
+
+    async def as_uvloop(
+        loop: Any, factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, server_hostname: Any = None
+    ) -> Any:
+        """Has only options that the loop of uvloop has, too."""
+        return await create(loop, factory, host, port, ssl=ssl, server_hostname=server_hostname)
+
     async def main() -> None:
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         tasks = Tasks(lambda: 0, None)
@@ -261,6 +269,7 @@ def test_a_task_tries_the_address_after_a_silent_one(monkeypatch: pytest.MonkeyP
         server.close()
 
     monkeypatch.setattr(BaseSelectorEventLoop, "sock_connect", silent_at_first)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", as_uvloop)
     monkeypatch.setattr(socket, "getaddrinfo", two)
     asyncio.run(main())
 

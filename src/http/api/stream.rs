@@ -177,6 +177,11 @@ impl<S: LockService> RequestContext<S> {
         let tasks = self.api.tasks.clone();
         tasks.run(async move {
             let (mut stopped, mut left) = (pin!(self.stopped()), READY_AT_STOP_MAX);
+            // No caller delays a stop for longer than the port waits for its streams.
+            let mut over = pin!(async {
+                self.stopped().await;
+                sleep(Duration::from_millis(limits::CLOSE_WAIT_MS)).await;
+            });
             loop {
                 let event = tokio::select! {
                     biased;
@@ -190,9 +195,13 @@ impl<S: LockService> RequestContext<S> {
                     Ok(None) => return,
                     Err(failed) => (true, Err(failed)),
                 };
-                // A slow caller delays a stop only a little.
-                let longest = if self.stops() { AT_STOP } else { Duration::from_millis(limits::STREAM_SEND_MS_MAX) };
-                if !sent(&sender, event, longest).await || last {
+                let longest = Duration::from_millis(limits::STREAM_SEND_MS_MAX);
+                let is_sent = tokio::select! {
+                    biased;
+                    is_sent = sent(&sender, event, longest) => is_sent,
+                    () = &mut over => false,
+                };
+                if !is_sent || last {
                     return;
                 }
             }
@@ -204,9 +213,6 @@ impl<S: LockService> RequestContext<S> {
 /// Events that a stream still sends once the node stops, if they are ready. Without a limit, a stream whose next event
 /// is always ready would never end.
 pub(super) const READY_AT_STOP_MAX: usize = limits::HOLD_NEWS_WAITING_MAX;
-/// How long a stream waits for its caller to take such an event. All of them together take no longer than the port
-/// waits for its streams.
-const AT_STOP: Duration = Duration::from_millis(limits::CLOSE_WAIT_MS / (READY_AT_STOP_MAX as u64 + 1));
 
 /// The source of a stream's events.
 pub(super) trait NextEvent<E>: Send + 'static {

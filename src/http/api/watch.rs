@@ -105,7 +105,12 @@ impl<S: LockService> Follow<S> {
             left -= usize::from(0 < left && stops);
             // A node that stops waits for no slow caller.
             let is_old = !stops && event.position <= self.begun;
-            self.queue.add(event.position, Happened::new(&event, self.cluster_id), is_old).await?;
+            let happened = Happened::new(&event, self.cluster_id);
+            tokio::select! {
+                biased;
+                added = self.queue.add(event.position, happened, is_old) => added?,
+                stopping = &mut stopped => return Err(stopping),
+            }
         }
     }
 }

@@ -66,11 +66,7 @@ class Tasks(Driver[Connection]):
     async def connect(self, endpoint: Endpoint, timeout: int) -> Connection:
         context = (self._tls or ssl.create_default_context()) if endpoint.tls else None
         try:
-            async with asyncio.timeout(min(timeout, CONNECT_TIME_MAX) / SECOND):
-                # A silent address does not keep the next one of its host waiting.
-                reader, writer = await asyncio.open_connection(
-                    endpoint.host, endpoint.port, ssl=context, happy_eyeballs_delay=0.25
-                )
+            reader, writer = await self._connected(endpoint, timeout, context)
         except (OSError, ValueError) as error:
             # A name that cannot be encoded is a ValueError.
             raise NotSent(str(error) or "no connection in time") from error
@@ -78,6 +74,25 @@ class Tasks(Driver[Connection]):
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return self.opened(Connection(reader, writer))
+
+    async def _connected(
+        self, endpoint: Endpoint, timeout: int, context: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Tries the addresses of the host one after another: each gets its share of the time that is left."""
+        name = endpoint.host if context is not None else None
+        found = await asyncio.get_running_loop().getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        # A name that resolves slowly leaves its addresses their time.
+        end = self._clock() + min(timeout, CONNECT_TIME_MAX)
+        failed = OSError("the host has no address")
+        for left, (*_, address) in zip(range(len(found), 0, -1), found, strict=True):
+            try:
+                async with asyncio.timeout(max(1, (end - self._clock()) // left) / SECOND):
+                    return await asyncio.open_connection(
+                        str(address[0]), endpoint.port, ssl=context, server_hostname=name
+                    )
+            except OSError as error:
+                failed = error
+        raise failed
 
     async def run(self, steps: Steps[Result], stream: list[Connection] | None = None) -> Result:
         """Performs the steps of an operation, and returns its result: see `Driver.actions`."""

@@ -4,6 +4,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,7 +88,8 @@ class HoldState:
         problem = {"error": "lost", "reason": reason, "token": self.token if len(self.tokens) == 1 else None}
         self._lost = LockLost(f"{self} was lost: {detail}", problem)
         if self.session.ended is None:
-            log.error("%s", self._lost)
+            with suppress(Exception):
+                log.error("%s", self._lost)
 
     def on_lost(self, function: OnLost) -> None:
         """Calls the function with the error once the hold is lost; at once if it is lost already."""

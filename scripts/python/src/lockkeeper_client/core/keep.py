@@ -20,10 +20,10 @@ def keep(session: Session) -> Steps[None]:
     """Renews the session at a third of its TTL until it ends. No error of a renewal stops it."""
     task = _Keep(session)
     while True:
+        report(session)
+        if session.ended is not None:
+            break
         try:
-            report(session)
-            if session.ended is not None:
-                break
             yield from task.step()
         except Exception:
             # For example a handler of the program's log has raised it.

@@ -3,6 +3,7 @@
 import logging
 import secrets
 import uuid
+from contextlib import suppress
 from typing import Any
 
 from .clock import SECOND
@@ -142,7 +143,8 @@ class LeaseState:
         """Records that it may have ended. Only the first reason counts."""
         if self._reason is None:
             self._reason = reason
-            log.error("%s has ended: %s", self, reason)
+            with suppress(Exception):
+                log.error("%s has ended: %s", self, reason)
 
     def _ended(self) -> LockLost:
         self.released = False

@@ -123,7 +123,7 @@ class Retry:
         now = self._clock()
         broke = isinstance(error.__cause__, NotAnswered) or error.word == "stopping"
         # The wait worked until now, unless it was too short to say so.
-        worked = broke and now < due and self._attempt_timeout <= now - began
+        worked = broke and now < due and min(self._attempt_timeout, 2 * SECOND) <= now - began
         if self._failing_since is None or worked:
             self._failing_since = min(due, now)
         duration = self._backoff.pause(error)

@@ -5,6 +5,7 @@ import secrets
 import threading
 import uuid
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from .clock import MILLISECOND, SECOND
@@ -101,7 +102,9 @@ class Session:
         problem = {"error": "session-ended", "reason": reason}
         self._end = SessionEnded(f"session {self.id} has ended: {detail}", problem)
         if reason not in ("closed", "forked"):
-            log.error("session %s is lost: %s", self.id, detail)
+            # A handler of the program's log may raise: the error of the caller stays that of the loss.
+            with suppress(Exception):
+                log.error("session %s is lost: %s", self.id, detail)
 
     def forked(self) -> None:
         """Ends the session in the child of a fork, in which no other thread runs. The parent keeps it."""
