@@ -10,6 +10,7 @@ use crate::limits;
 use crate::model::{
     BreakReport, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, Kind, LockKey, LogTime, Manage,
     Managing, Mode, Outcome, Principal, QuotaKind, Reason, Refusal, RequestId, SessionId, Subject, WaitEndReason,
+    WaiterView,
 };
 use crate::state::{ClaimState, Holder, Lock, Purpose, RecordKey, Request, Waiter, looked_at};
 
@@ -45,9 +46,38 @@ impl Machine {
         let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
             return Err(self.not_held(key, |_| false));
         };
-        let first = self.state.lock(key).and_then(|lock| lock.queue.first_key_value());
-        let next = first.map(|(sequence, waiter)| waiter.view(1, *sequence));
-        Ok(BreakReport { done: false, holder, last_seen, next })
+        Ok(BreakReport { done: false, holder, last_seen, next: self.next_after(key, token) })
+    }
+
+    /// The first waiter, if a break of this hold lets it hold the lock. An upgrade of the broken hold ends with it, so
+    /// the waiter behind that one is the first. After a restore no waiter is granted until the closed time is over.
+    fn next_after(&self, key: &LockKey, broken: FencingToken) -> Option<WaiterView> {
+        if self.is_closed() {
+            return None;
+        }
+        let lock = self.state.lock(key)?;
+        let mut waiters = lock.queue.iter().filter(|(_, waiter)| waiter.purpose != Purpose::Upgrade(broken));
+        let (sequence, waiter) = waiters.next()?;
+        let admits = match (waiter.purpose, waiter.request.mode) {
+            (Purpose::Upgrade(own), _) => {
+                lock.holders.keys().chain(lock.delays.keys()).all(|token| [broken, own].contains(token))
+            }
+            (Purpose::Hold | Purpose::Set, Mode::Permits(_)) => {
+                // Unlike a hand-over, a break also opens the permits that the hold returned before.
+                let closed = lock.delays.get(&broken).map_or(0, |delayed| delayed.holder.request.mode.permits());
+                let held = lock.holders.get(&broken).map_or(0, |holder| holder.request.mode.permits());
+                let used = lock.permits_held - held + (lock.permits_reserved - closed);
+                used + waiter.request.mode.permits() <= u64::from(lock.limit.unwrap_or_default())
+            }
+            (Purpose::Hold | Purpose::Set, mode) => lock.admits_instead(broken, mode),
+        };
+        let has_the_rest = |request: RequestId| {
+            let others = self.state.members_waiting(request, *sequence).into_iter().filter(|other| other != key);
+            let mut locks = others.filter_map(|other| Some((self.state.lock(&other)?, other)));
+            locks.all(|(lock, other)| self.member_fits(&other, lock, *sequence, request.session))
+        };
+        let gets = admits && waiter.set_request().is_none_or(has_the_rest);
+        gets.then(|| waiter.view(1, *sequence))
     }
 
     /// The hold with this token, or the ended hold that still keeps the name closed, and the time of its session's last

@@ -28,7 +28,8 @@ pub enum Managing {
     },
     /// Removes a semaphore's limit once the semaphore is unused.
     RemoveLimit,
-    /// Ends a hold without its holder's request and without lock-delay. For a hold that was lost, ends its lock-delay.
+    /// Ends a hold without its holder's request and without lock-delay. For a hold that has ended, opens what it keeps
+    /// closed; history has no record of that.
     BreakHold {
         /// The token of the grant. A token that is not current changes nothing.
         token: FencingToken,
@@ -78,6 +79,8 @@ pub struct BreakReport {
     pub holder: HolderView,
     /// When the holder's session was last renewed. `None` without a session.
     pub last_seen: Option<LogTime>,
-    /// The first waiter of the queue.
+    /// The first waiter of the queue, if the break lets it hold the lock. `None` if no client waits, or if the first
+    /// waiter also waits for other holders, for other locks of its set, or for the end of the closed time after a
+    /// restore.
     pub next: Option<WaiterView>,
 }

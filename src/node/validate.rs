@@ -2,13 +2,19 @@
 
 use crate::limits;
 use crate::model::{
-    Access, Alter, Alteration, Command, DocumentCommand, Invalid, LeaseRequestId, ListFilter, Manage, Managing,
-    Metadata, Mode, Patience, Query, TakeLease, WhichPings,
+    Access, Acquire, Alter, Alteration, Command, DocumentCommand, Invalid, LeaseRequestId, ListFilter, Manage,
+    Managing, Metadata, Mode, Patience, Query, Release, RequestId, TakeLease, WhichPings,
 };
 use crate::service::{Call, Scope, ServiceError};
 
 /// Refuses a call with a value out of bounds. The error names the field, the bound and the value.
 pub(super) fn check(call: &Call) -> Result<(), ServiceError> {
+    if let Command::Acquire(Acquire { request, .. })
+    | Command::Release(Release { request, .. })
+    | Command::Alter(Alter { request, .. }) = &call.command
+    {
+        own_request(*request)?;
+    }
     match &call.command {
         Command::OpenSession(open) => metadata(&open.metadata)?,
         Command::Acquire(acquire) => {
@@ -115,6 +121,16 @@ fn metadata(metadata: &Metadata) -> Result<(), ServiceError> {
     Ok(metadata.clone().checked().map(|_| ())?)
 }
 
+/// Refuses a number of the cluster's own requests, because the answer to such a request is not remembered. A cancel may
+/// name one: it is the number of a hold that was handed over to the session.
+fn own_request(RequestId { number, .. }: RequestId) -> Result<(), ServiceError> {
+    if number < limits::OWN_REQUESTS_MIN {
+        return Ok(());
+    }
+    let bound = format!("below {}: the cluster numbers its own requests from there on", limits::OWN_REQUESTS_MIN);
+    Err(Invalid::new("request", bound, number).into())
+}
+
 fn lease_request(take: LeaseRequestId) -> Result<(), ServiceError> {
     if !take.is_reserved() {
         return Ok(());
@@ -151,8 +167,8 @@ fn wait(patience: Patience) -> Result<(), ServiceError> {
 mod tests {
     use super::*;
     use crate::model::{
-        Acquire, DocumentId, Extras, Fairness, FencingToken, Grab, Handle, Instance, ListShow, LockKey, LockName,
-        LockValue, Namespace, OnDeadlock, OpenSession, Owner, Parent, RequestId, SessionId,
+        DocumentId, Extras, Fairness, FencingToken, Grab, Handle, Instance, ListShow, LockKey, LockName, LockValue,
+        Namespace, OnDeadlock, OpenSession, Owner, Parent, SessionId,
     };
 
     /// The prefix of a list or a subscription, and a process, are refused beyond their bounds, with the field and the
@@ -350,6 +366,36 @@ mod tests {
             ] {
                 assert_eq!(field(command), refused, "{ms} ms");
             }
+        }
+    }
+
+    /// The numbers of the cluster's own requests are refused in every command that the cluster remembers by its number.
+    /// A cancel may have such a number.
+    #[test]
+    fn numbers_of_the_clusters_own_requests_are_refused() {
+        let calls = |number| {
+            let (request, name) = (RequestId { session: SessionId::new(0, 1), number }, LockName::parse("dam"));
+            let (name, token, answered_below) = (name.expect("legal"), FencingToken::new(0, 1), 0);
+            let what = Alteration::Downgrade { token };
+            let commands = [
+                Command::Acquire(Acquire { request, ..acquire(Mode::Exclusive.into()) }),
+                Command::Release(Release { request, answered_below, name: name.clone(), token, acquire: 0 }),
+                Command::Alter(Alter { request, answered_below, name, what }),
+            ];
+            (commands.map(Call::new), Call::new(Command::Cancel { request }))
+        };
+        let last = limits::OWN_REQUESTS_MIN - 1;
+        for number in [last, last + 1, u64::MAX] {
+            let (numbered, cancel) = calls(number);
+            for call in &numbered {
+                let field = match check(call) {
+                    Ok(()) => None,
+                    Err(ServiceError::Invalid(invalid)) => Some(invalid.field),
+                    Err(other) => panic!("{other:?}"),
+                };
+                assert_eq!(field.as_deref(), (last < number).then_some("request"), "{call:?}");
+            }
+            assert_eq!(check(&cancel), Ok(()));
         }
     }
 

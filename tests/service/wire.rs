@@ -279,6 +279,35 @@ async fn a_hold_is_renewed_by_the_handle_of_its_session_only() {
     assert_eq!(answers, [wrong, "renewed", wrong]);
 }
 
+/// A command with a number of the cluster's own requests is refused, because no node would know the answer when the
+/// command is repeated. The error names the field and the bound, and the command changes nothing. The number below them
+/// is accepted, and a repeated acquire gets the first answer.
+#[tokio::test]
+async fn a_number_of_the_clusters_own_requests_is_refused() {
+    let mut locks = LocksClient::new(node().await);
+    let proof = proof(opened(&mut locks, "numbered").await, "numbered", "");
+    let (lock, last) = ("numbered".to_owned(), (1 << 63) - 1);
+    let acquire = |request| Command::Acquire(acquire_of(&proof, &lock, request));
+    let held = commanded(&mut locks, acquire(last)).await.expect("the last number");
+    assert!(matches!(held, Some(pb::reply::Outcome::Granted(_))), "{held:?}");
+    assert_eq!(commanded(&mut locks, acquire(last)).await, Ok(held.clone()));
+    let Some(pb::reply::Outcome::Granted(pb::Granted { token, .. })) = held else { return };
+
+    let (session, answered_below, request) = (Some(proof.clone()), 0, last + 1);
+    let what = Some(pb::alter::What::SetValue(pb::SetValue { token, value: Some("x".to_owned()) }));
+    let release =
+        pb::Release { session: session.clone(), request, answered_below, lock: lock.clone(), token, acquire: 0 };
+    let alter = pb::Alter { session, request, answered_below, lock: lock.clone(), what };
+    let elsewhere = acquire_of(&proof, "numbered.elsewhere", request);
+    for command in [Command::Acquire(elsewhere), Command::Release(release), Command::Alter(alter)] {
+        let refused = commanded(&mut locks, command).await.expect_err("a number of the cluster's own");
+        assert!(refused.starts_with("request: ") && refused.contains("9223372036854775808"), "{refused}");
+    }
+    let view = inspected(&mut locks, &lock).await;
+    assert_eq!((view.holders.len(), view.value), (1, None));
+    assert!(inspected(&mut locks, "numbered.elsewhere").await.holders.is_empty());
+}
+
 /// Returns all commands of a session that holds this lock with this token by this request.
 fn commands(proof: &pb::SessionProof, lock: &str, token: u64, request: u64) -> [(&'static str, Command); 6] {
     let (session, answered_below) = (Some(proof.clone()), 0);

@@ -11,7 +11,7 @@ use crate::cli::text::{ago, called};
 use crate::cli::who::metadata;
 use crate::client::ClientError;
 use crate::limits::PERMITS_MAX;
-use crate::model::{BreakReport, FencingToken, LockName, LogTime, Reason, Refusal, SessionId};
+use crate::model::{BreakReport, FencingToken, LockName, LockView, LogTime, Reason, Refusal, SessionId};
 use crate::shapes::{Asked, Broken, HandedOver, Semaphore};
 
 #[derive(Debug, Args)]
@@ -49,7 +49,8 @@ fn no_hold(error: ClientError, token: FencingToken) -> Failure {
 pub(in crate::cli) struct BreakOptions {
     #[command(flatten)]
     hold: HoldArgs,
-    /// Reason, shown with the lock and in its history
+    /// Reason, kept in the history of the lock; for a hold that has ended and only keeps the lock closed, kept in the
+    /// audit log alone
     #[arg(long, value_parser = Reason::parse, value_name = "TEXT")]
     why: Reason,
     /// Only print what would happen
@@ -62,24 +63,32 @@ pub(in crate::cli) async fn break_hold(client: &Client, options: BreakOptions, o
     let BreakOptions { hold: HoldArgs { name, token }, why, dry_run } = options;
     // Read before the break, so that an error here is not mistaken for an error of the break. Ages count from this
     // time.
-    let now = client.inspect(name.as_str()).await?.now;
+    let (view, now) = client.inspect(name.as_str()).await.map(|read| (read.value, read.now))?;
     let breach = if dry_run {
         client.would_break(name.as_str(), token).await
     } else {
         client.break_hold(name.as_str(), token, why.as_str()).await
     };
     let breach = breach.map_err(|error| no_hold(error, token))?;
-    output.answer(&Broken::new(&name, &breach, now), || break_text(&name, &breach, now))
+    output.answer(&Broken::new(&name, &breach, now), || break_text(&view, &breach, now))
 }
 
-fn break_text(name: &LockName, breach: &BreakReport, now: LogTime) -> String {
+/// The text of a break, with what the lock was like just before it.
+fn break_text(view: &LockView, breach: &BreakReport, now: LogTime) -> String {
     let (did, next) = if breach.done { ("broken", "next is") } else { ("would be broken", "next would be") };
     let holder = &breach.holder;
     let seen = breach.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));
-    let next = breach.next.as_ref().map_or("no client waits".to_owned(), |waiter| {
-        let session = waiter.session.map_or(String::new(), |session| format!(", session {session}"));
-        format!("{next} {}{session}", called(&waiter.metadata))
-    });
+    let others = view.holders.iter().any(|other| other.token != holder.token);
+    let next = match &breach.next {
+        Some(waiter) => {
+            let session = waiter.session.map_or(String::new(), |session| format!(", session {session}"));
+            format!("{next} {}{session}", called(&waiter.metadata))
+        }
+        None if others => "other clients still hold the lock".to_owned(),
+        None if view.waiters.is_empty() => "no client waits".to_owned(),
+        None => "the first waiter still waits".to_owned(),
+    };
+    let name = &view.lock.name;
     format!("{name}: the hold of {} (token {}{seen}) {did}; {next}", called(&holder.metadata), holder.token)
 }
 
@@ -137,6 +146,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::model::{HolderView, Metadata, Mode, WaiterView};
     use crate::shapes::Holder;
     use crate::shapes::tests::{holder, lock, value};
 
@@ -156,5 +166,26 @@ mod tests {
         assert_eq!(broken["holder"], value(&Holder::new(&holder(), LogTime(2_000))));
         let rest = [&broken["broken"], &broken["lock"], &broken["last_seen_ms"], &broken["next"]];
         assert_eq!(rest, [&json!(false), &json!("nightly"), &json!(500), &Value::Null]);
+    }
+
+    /// If a break names no next holder, its text says why: other clients hold the lock, the first waiter waits for more
+    /// than this hold, or no client waits.
+    #[test]
+    fn a_break_without_a_next_holder_says_why() {
+        let breach = BreakReport { done: true, holder: holder(), last_seen: None, next: None };
+        let alone = LockView { holders: vec![holder()], ..LockView::free(lock()) };
+        let (session, owner, metadata, since) = (None, None, Metadata::default(), LogTime(0));
+        let waiter = WaiterView { place: 1, sequence: 1, session, owner, mode: Mode::Exclusive, metadata, since };
+        let awaited = LockView { waiters: vec![waiter], ..alone.clone() };
+        let other = HolderView { token: FencingToken::new(0, 18), ..holder() };
+        let shared = LockView { holders: vec![holder(), other], ..awaited.clone() };
+        for (view, end) in [
+            (alone, "broken; no client waits"),
+            (awaited, "broken; the first waiter still waits"),
+            (shared, "broken; other clients still hold the lock"),
+        ] {
+            let text = break_text(&view, &breach, LogTime(2_000));
+            assert!(text.starts_with("nightly: the hold of ann") && text.ends_with(end), "{text}");
+        }
     }
 }

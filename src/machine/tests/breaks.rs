@@ -8,10 +8,10 @@ const SCENARIOS: u64 = 40;
 const ENTRIES: usize = 300;
 
 /// In random scenarios, the answer to a dry run equals the outcome of the break right after it, except for the field
-/// that says whether the break was done.
+/// that says whether the break was done. A waiter that it names as next waits no longer after the break.
 #[test]
 fn a_dry_run_reports_what_the_break_does() {
-    let (mut broken, mut refused) = (0, 0);
+    let (mut broken, mut refused, mut passed_on) = (0, 0, 0);
     for seed in 5_000..5_000 + SCENARIOS {
         let (mut scenario, mut watched) = (Scenario::new(seed), Watched::default());
         for _ in 0..ENTRIES {
@@ -26,15 +26,23 @@ fn a_dry_run_reports_what_the_break_does() {
                     &one.commands[0].command
                 {
                     let query = Query::WouldBreak { lock: lock.clone(), token: *token };
-                    answered = Some(watched.machine.query(&query).answer);
+                    answered = Some((lock.clone(), watched.machine.query(&query).answer));
                 }
                 let due = watched.machine.is_due();
                 let applied = watched.apply(&one);
                 scenario.learn(&one, &applied);
                 // Holds that the sweep left past their deadline end before the break, so the answer may differ.
-                let Some(answered) = answered.filter(|_| !due) else { continue };
+                let Some((lock, answered)) = answered.filter(|_| !due) else { continue };
                 let QueryResult::WouldBreak(mut answered) = answered else { panic!("scenario {seed}: another answer") };
                 if let Outcome::Broken(breach) = &mut answered {
+                    if let Some(next) = &breach.next {
+                        let QueryResult::Lock(view) = watched.machine.query(&Query::Inspect { lock }).answer else {
+                            panic!("scenario {seed}: no lock")
+                        };
+                        let waits = view.waiters.iter().any(|waiter| waiter.sequence == next.sequence);
+                        assert!(!waits, "scenario {seed}: {next:?} waits after {one:?}");
+                        passed_on += 1;
+                    }
                     assert!(!breach.done, "scenario {seed}: {one:?}");
                     breach.done = true;
                     broken += 1;
@@ -45,5 +53,5 @@ fn a_dry_run_reports_what_the_break_does() {
             }
         }
     }
-    assert!(50 < broken && 50 < refused, "{broken} broken, {refused} refused");
+    assert!(50 < broken && 50 < refused && 0 < passed_on, "{broken} broken, {refused} refused, {passed_on} passed on");
 }

@@ -132,6 +132,27 @@ fn nothing_is_granted_until_unknown_grants_have_ended() {
     assert!(tokens.iter().all(|token| token.epoch() == 326), "{tokens:?}");
 }
 
+/// A break has no next holder while nothing is granted after a restore. If grants are possible at once, the first
+/// waiter is next.
+#[test]
+fn a_break_in_the_closed_time_names_no_next_holder() {
+    for at_once in [false, true] {
+        let mut after = backed_up().restored(NOON, at_once);
+        let (session, token) = (after.opened(5, 3), after.holders("leased")[0]);
+        let Outcome::Queued(_) = after.apply(5, acquire(session, 1, "leased", Patience::Session)) else {
+            panic!("not queued")
+        };
+        let query = Query::WouldBreak { lock: key("leased"), token };
+        let QueryResult::WouldBreak(Outcome::Broken(would)) = after.0.query(&query).answer else { panic!("not held") };
+        let what = Managing::BreakHold { token, why: Reason::parse("stuck").expect("legal") };
+        let Outcome::Broken(done) = after.apply(6, Command::Manage(Manage { lock: key("leased"), what })) else {
+            panic!("not broken")
+        };
+        let next = [would.next.is_some(), done.next.is_some(), !after.holders("leased").is_empty()];
+        assert_eq!(next, [at_once; 3]);
+    }
+}
+
 /// If the operator wants it, grants are possible at once: the waiting lease is granted what the ended session held.
 #[test]
 fn at_once_grants_what_is_free() {

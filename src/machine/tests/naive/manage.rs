@@ -79,22 +79,34 @@ impl Naive {
             (None, None) => return self.not_held(lock, |_| false),
         };
         let last_seen = claim.session().and_then(|id| self.alive(id)).map(|session| session.seen);
-        let waits = self.waits.iter().filter(|wait| wait.ask.lock == *lock);
-        let next = waits.min_by_key(|wait| wait.sequence).map(|wait| WaiterView {
-            place: 1,
-            sequence: wait.sequence,
-            session: wait.ask.claim.session(),
-            owner: wait.ask.owner.clone(),
-            mode: wait.ask.mode,
-            metadata: wait.ask.metadata.clone(),
-            since: wait.ask.since,
+        let waits = self.waits.iter().filter(|wait| wait.ask.lock == *lock && wait.upgrades != Some(token));
+        let first = waits.min_by_key(|wait| wait.sequence).filter(|wait| {
+            let parts = self.waits.iter().filter(|part| wait.ask.set && part.ask.claim == wait.ask.claim);
+            let mut others = parts.filter(|part| part.ask.lock != *lock);
+            others.all(|part| self.clear_ahead(&part.ask, part.sequence) && self.fits(&part.ask.lock, part.ask.mode))
         });
+        let first = first.cloned();
         if let Some(at) = held {
             self.end_hold(at, EndReason::Broken, None);
         }
         if let Some(at) = lost {
             self.changes(lock, None);
             self.lost.remove(at);
+        }
+        let next = first.filter(|wait| match wait.upgrades {
+            Some(own) => self.alone(lock, own),
+            None => self.fits(lock, wait.ask.mode),
+        });
+        let next = next.map(|wait| WaiterView {
+            place: 1,
+            sequence: wait.sequence,
+            session: wait.ask.claim.session(),
+            owner: wait.ask.owner,
+            mode: wait.ask.mode,
+            metadata: wait.ask.metadata,
+            since: wait.ask.since,
+        });
+        if lost.is_some() {
             self.forget_limits();
         }
         Outcome::Broken(Box::new(BreakReport { done: true, holder, last_seen, next }))
