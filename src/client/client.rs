@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::error::ClientError;
 use super::hold::HoldState;
 use super::retry::Retry;
-use super::session::{Session, SessionBuilder};
+use super::session::{LastError, Session, SessionBuilder};
 use super::settings::Settings;
 use super::wait::no_answer;
 use crate::clock::Clock;
@@ -34,13 +34,16 @@ pub struct ReadAt<T> {
 /// the session is polled.
 type Opening<S> = Shared<BoxFuture<'static, Result<Session<S>, ClientError>>>;
 
+/// The shared session, and the last error of its opening.
+type SharedSession<S> = (Opening<S>, LastError);
+
 /// A client of a lock service in one namespace. Clones share the session that [`lock`](Self::lock) opens.
 #[derive(Debug, Clone)]
 pub struct Client<S: LockService> {
     pub(crate) service: S,
     pub(crate) settings: Settings,
     /// The shared session. The first request without a session opens it; it is replaced after it was lost.
-    shared: Arc<Mutex<Option<Opening<S>>>>,
+    shared: Arc<Mutex<Option<SharedSession<S>>>>,
     /// Cancels of lease requests whose callers dropped them. Each ends with its first answer or after the request wait;
     /// those that are still under way when the last clone is dropped are aborted.
     cancels: Arc<Mutex<JoinSet<()>>>,
@@ -110,13 +113,20 @@ impl<S: LockService> Client<S> {
         }
     }
 
+    /// Returns the error of a request that was not sent, because the shared session was not opened in time. It is the
+    /// last error of the opening, if there was one.
+    pub(crate) fn not_opened(&self) -> ClientError {
+        let last = self.shared.lock().as_ref().and_then(|(_, last)| last.lock().clone());
+        last.map_or_else(|| no_answer("opening a session"), |error| error.of_read().into())
+    }
+
     /// Returns the shared session or its opening, and whether the opening has begun with this call.
     fn opening(&self) -> (Opening<S>, bool) {
         let mut shared = self.shared.lock();
-        let lasts = |opening: &&Opening<S>| {
+        let lasts = |(opening, _): &&SharedSession<S>| {
             if opening.peek().is_none() {
                 // Polled, because a result that no caller waited for is not known yet.
-                drop((*opening).clone().now_or_never());
+                drop(opening.clone().now_or_never());
             }
             match opening.peek() {
                 Some(Ok(session)) => session.state() != HoldState::Lost,
@@ -124,12 +134,14 @@ impl<S: LockService> Client<S> {
                 None => true,
             }
         };
-        if let Some(opening) = shared.as_ref().filter(lasts) {
+        if let Some((opening, _)) = shared.as_ref().filter(lasts) {
             return (opening.clone(), false);
         }
-        let task = tokio::spawn(self.session().open());
+        let builder = self.session();
+        let last = builder.last_error.clone();
+        let task = tokio::spawn(builder.open());
         let opened = async { task.await.unwrap_or_else(|_| Err(no_answer("opening a session"))) };
-        let opening = shared.insert(opened.boxed().shared());
+        let (opening, _) = shared.insert((opened.boxed().shared(), last));
         (opening.clone(), true)
     }
 
@@ -201,6 +213,7 @@ impl<S: LockService> Session<S> {
     pub fn client(&self) -> Client<S> {
         let (service, settings) = (self.service.clone(), self.settings.clone());
         let opened = ready(Ok(self.clone())).boxed().shared();
-        Client { service, settings, shared: Arc::new(Mutex::new(Some(opened))), cancels: Arc::default() }
+        let shared = Arc::new(Mutex::new(Some((opened, LastError::default()))));
+        Client { service, settings, shared, cancels: Arc::default() }
     }
 }

@@ -66,4 +66,4 @@ pub(crate) use retry::{operated, repeated};
 pub(crate) use session::default_ttl_ms;
 #[cfg(feature = "cli")]
 pub(crate) use session::takeover::{TakenOver, Takeover, Unattached};
-pub(crate) use wait::submit_and_wait;
+pub(crate) use wait::{submit_and_wait, wait_until};

@@ -24,6 +24,10 @@ pub(crate) struct Faults {
     pub(crate) ignores_renewals: AtomicBool,
     /// The number of answers to commands that are lost, after the commands were applied.
     pub(crate) answers_lost: AtomicU32,
+    /// Whether commands are refused for want of a right, except attaches.
+    pub(crate) forbidden: AtomicBool,
+    /// The number of renewals that are refused for want of a right.
+    pub(crate) renewals_forbidden: AtomicU32,
     /// The number of commands that were submitted, without attaches.
     pub(crate) commands: AtomicU32,
     /// The number of acquires that were submitted.
@@ -104,6 +108,11 @@ impl<S> Faulty<S> {
     }
 }
 
+/// The answer to a client without the right, which no retry changes.
+fn forbidden() -> ServiceError {
+    ServiceError::Forbidden { why: "the right is missing".to_owned() }
+}
+
 fn decrement(count: &AtomicU32) -> bool {
     count.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
@@ -121,6 +130,9 @@ impl<S: LockService> LockService for Faulty<S> {
             return reply;
         }
         self.is_detached()?;
+        if self.faults.forbidden.load(SeqCst) {
+            return Err(forbidden());
+        }
         self.faults.commands.fetch_add(1, SeqCst);
         if matches!(call.command, Command::Acquire(_)) {
             self.faults.acquires.fetch_add(1, SeqCst);
@@ -144,6 +156,9 @@ impl<S: LockService> LockService for Faulty<S> {
             return std::future::pending().await;
         }
         self.is_detached()?;
+        if decrement(&self.faults.renewals_forbidden) {
+            return Err(forbidden());
+        }
         self.inner.renew(renewals).await
     }
 

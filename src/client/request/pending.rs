@@ -17,7 +17,7 @@ use crate::client::session::Session;
 use crate::client::session::cached_holds::Ticket;
 use crate::client::session::commands::{SessionCommand, is_too_old};
 use crate::client::session::reference::SessionRef;
-use crate::client::wait::{granted, no_answer, not_acquired, submit_and_wait, wait_until};
+use crate::client::wait::{granted, not_acquired, submit_and_wait, wait_until};
 use crate::clock::Instant;
 use crate::model::{
     Access, Acquire, Claim, Command, EndReason, Grant, Invalid, LockName, Metadata, Outcome, Patience, Place, Reentry,
@@ -43,8 +43,8 @@ struct Prepared<S: LockService> {
 
 impl<S: LockService> SessionSource<S> {
     /// Finds or opens the session, and returns when the wait is over. The wait counts from this call: both it and the
-    /// request wait bound the opening of the session. If the session does not open in time, the service is reported as
-    /// unreachable, because the state of the lock is not known.
+    /// request wait bound the opening of the session. If the session does not open in time, the last error of its
+    /// opening is returned, because the state of the lock is not known.
     pub(crate) async fn open(self, wait: WaitLimit) -> Result<(Session<S>, Option<Instant>), ClientError> {
         match self {
             SessionSource::Own(session) => {
@@ -60,7 +60,7 @@ impl<S: LockService> SessionSource<S> {
                     biased;
                     session = client.shared_session() => session?,
                     () = wait_until(&*client.settings.clock, Some(longest)) => {
-                        return Err(no_answer("opening a session"));
+                        return Err(client.not_opened());
                     }
                 };
                 Ok((session, deadline))

@@ -26,7 +26,11 @@ use super::validity::{RenewalAnswer, Validity};
 use crate::clock::millis;
 use crate::limits::{RENEWALS_A_TTL, TTL_MS_DEFAULT_MIN};
 use crate::model::{Command, Handle, Instance, Metadata, Namespace, OpenSession, Outcome, SessionId};
-use crate::service::{Call, LockService};
+use crate::mutex::Mutex;
+use crate::service::{Call, LockService, ServiceError};
+
+/// The last error of an opening, if there was one.
+pub(crate) type LastError = Arc<Mutex<Option<ServiceError>>>;
 
 /// Options of a session. [`open`](Self::open) opens it.
 #[derive(Debug)]
@@ -39,6 +43,7 @@ pub struct SessionBuilder<S: LockService> {
     handle: Option<Handle>,
     metadata: Option<Metadata>,
     accepts_hand_over: bool,
+    pub(crate) last_error: LastError,
 }
 
 impl<S: LockService> SessionBuilder<S> {
@@ -51,6 +56,7 @@ impl<S: LockService> SessionBuilder<S> {
             handle: None,
             metadata: None,
             accepts_hand_over: false,
+            last_error: Arc::default(),
         }
     }
 
@@ -103,9 +109,13 @@ impl<S: LockService> SessionBuilder<S> {
         let Self { service, settings, .. } = self;
         let clock = &settings.clock;
         let mut retry = settings.retry();
+        let noted = |error: &ServiceError| *self.last_error.lock() = Some(error.clone());
         let ttl_ms = match self.ttl {
             Some(ttl) => millis(ttl),
-            None => default_ttl_ms(retry.until_read(|| service.status()).await?.ttl_ms_min),
+            None => {
+                let read = || async { service.status().await.inspect_err(noted) };
+                default_ttl_ms(retry.until_read(read).await?.ttl_ms_min)
+            }
         };
         let handle = self.handle.clone().unwrap_or_else(|| Handle::from_random(clock.random_u128()));
         let open = OpenSession {
@@ -120,7 +130,7 @@ impl<S: LockService> SessionBuilder<S> {
         let call = Call::new(Command::OpenSession(open));
         let attempt = || {
             let (sent, answer) = (clock.now(), service.submit(call.clone()));
-            async move { Ok((sent, answer.await?)) }
+            async move { Ok((sent, answer.await.inspect_err(noted)?)) }
         };
         let (sent, reply) = retry.until_answered(attempt).await?;
         let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else {

@@ -81,6 +81,25 @@ async fn a_take_that_was_never_sent_is_unreachable() {
     assert_eq!(error, refused().into());
 }
 
+/// The error of a lock request whose session was not opened in time is the last error of the opening, whichever of its
+/// calls failed. It never says that the lock may be held, because the request was not sent.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_not_opened_in_time_has_a_reason() {
+    let refused = || ServiceError::not_sent(NotSent::Unreachable("a:1: Connection refused".to_owned()));
+    let calls: [fn(&Asked) -> bool; 2] = [|asked| matches!(asked, Asked::Status), is_open];
+    for fails in calls {
+        let fake = Fake::new();
+        fake.rule(move |asked| if fails(asked) { Reaction::Fail(refused()) } else { Reaction::Serve });
+        let error = fake.client().lock("a").wait(SECOND).acquire().await.map(drop).expect_err("no session");
+        assert_eq!(error, refused().into());
+    }
+    let fake = Fake::new();
+    fake.rule(|_| Reaction::Fail(ServiceError::unknown("the connection was reset")));
+    let error = fake.client().lock("a").wait(SECOND).acquire().await.map(drop).expect_err("no session");
+    assert_eq!(error.code(), ErrorCode::Unreachable);
+    assert!(error.to_string().contains("the connection was reset"), "{error}");
+}
+
 /// A release that is not answered returns an error after the request wait. The session's task continues it under the
 /// same number, which counts as unanswered until then.
 #[tokio::test(start_paused = true)]
