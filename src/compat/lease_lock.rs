@@ -3,7 +3,7 @@
 //!
 //! | original | here |
 //! | --- | --- |
-//! | the timer renews each half of the period | it renews each third, so that a slow answer arrives before half of the period is over |
+//! | the timer renews each half of the period | it renews each third, also while a renewal has no answer yet, and repeats a failed renewal without waiting for the next third |
 //! | the timer renews by name, even if another caller has taken the lock since | it renews only its own grant, and notifies the holder of a loss |
 //! | the timer continues after the release | it ends with the guard |
 //! | `expireAt` remains in the future after a release | the lock is free at once |
@@ -12,14 +12,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{false_if_gone, none_if_held};
-use crate::client::{Client, ClientError, Lease};
+use crate::client::{Client, ClientError, Lease, Refreshed, wait_until};
 use crate::clock::Instant;
-use crate::limits::{LEASE_RENEWALS_A_PERIOD, LEASE_RENEWALS_KEPT};
-use crate::model::{FencingToken, Handle, HolderView};
+use crate::limits::{LEASE_RENEWALS_A_PERIOD, LEASE_RENEWALS_KEPT, RETRY_MS_MAX};
+use crate::model::{FencingToken, Handle, HolderView, Refusal};
 use crate::mutex::Mutex;
 use crate::service::LockService;
 
@@ -42,17 +44,18 @@ impl<S: LockService> LeaseLock<S> {
         let Some(lease) = none_if_held(self.client.lease(id).duration(self.period).take().await)? else {
             return Ok(None);
         };
-        let (lost, renewed) = (watch::Sender::new(false), Arc::<Mutex<Renewals>>::default());
+        let ends = self.client.time().now().after(lease.valid_for());
+        let (ends, renewed) = (watch::Sender::new(ends), Arc::<Mutex<Renewals>>::default());
         let timer = Timer {
             client: self.client.clone(),
             id: id.to_owned(),
             handle: lease.handle().clone(),
             period: self.period,
-            lost: lost.clone(),
+            ends: ends.clone(),
             renewed: Arc::clone(&renewed),
         };
         let timer = tokio::spawn(timer.run());
-        Ok(Some(LeaseGuard { lease, lost, renewed, timer }))
+        Ok(Some(LeaseGuard { lease, ends, renewed, timer }))
     }
 
     /// Returns the holder and its deadline.
@@ -65,7 +68,8 @@ impl<S: LockService> LeaseLock<S> {
 #[derive(Debug)]
 pub struct LeaseGuard<S: LockService> {
     lease: Lease<S>,
-    lost: watch::Sender<bool>,
+    /// Until when the lease certainly lasts, by the client's clock.
+    ends: watch::Sender<Instant>,
     renewed: Arc<Mutex<Renewals>>,
     timer: JoinHandle<()>,
 }
@@ -90,10 +94,19 @@ impl<S: LockService> LeaseGuard<S> {
         self.lease.token()
     }
 
-    /// Waits until the answer to a renewal says that the lease has ended.
+    /// Waits until the answer to a renewal says that the lease has ended, or until no renewal was answered for a
+    /// period. By the client's clock it then returns before another client may be granted the lock.
     pub async fn lost(&self) {
-        // The guard owns the sender, so the wait ends only with a loss.
-        let _ = self.lost.subscribe().wait_for(|lost| *lost).await;
+        let mut ends = self.ends.subscribe();
+        loop {
+            let end = *ends.borrow_and_update();
+            tokio::select! {
+                biased;
+                // `self` owns the sender, so the channel is never closed.
+                _ = ends.changed() => {}
+                () = wait_until(&**self.lease.client.time(), Some(end)) => return,
+            }
+        }
     }
 
     /// The times of the last 64 renewals of the lease, by the client's clock, oldest first.
@@ -121,30 +134,68 @@ impl<S: LockService> Drop for LeaseGuard<S> {
     }
 }
 
+/// Unanswered renewals of one lease: a call without an answer does not delay the next one.
+const IN_FLIGHT_MAX: usize = 2;
+
 struct Timer<S: LockService> {
     client: Client<S>,
     id: String,
     handle: Handle,
     period: Duration,
-    lost: watch::Sender<bool>,
+    ends: watch::Sender<Instant>,
     renewed: Arc<Mutex<Renewals>>,
 }
 
 impl<S: LockService> Timer<S> {
-    /// Renews the lease periodically until it has ended. A renewal that fails is retried at the time of the next one.
+    /// Renews the lease periodically until it has ended or may have ended. A renewal that fails at once is retried
+    /// before half of the period is over. While one renewal has no answer, a second one is sent: so neither a call that
+    /// never returns nor a slow one costs the lease.
     async fn run(self) {
+        let (clock, interval) = (self.client.time(), self.period / LEASE_RENEWALS_A_PERIOD);
+        let (mut attempts, mut newest) = (FuturesUnordered::new(), clock.now());
+        let mut due = newest.after(interval);
         loop {
-            tokio::time::sleep(self.period / LEASE_RENEWALS_A_PERIOD).await;
-            let sent = self.client.time().now();
-            match false_if_gone(self.client.refresh(&self.id, &self.handle, self.period).await) {
-                Ok(true) => self.renewed.lock().add(sent),
-                Ok(false) => {
-                    self.lost.send_replace(true);
+            let (now, end) = (clock.now(), *self.ends.borrow());
+            if end <= now {
+                return;
+            }
+            if due <= now && attempts.len() < IN_FLIGHT_MAX {
+                attempts.push(self.renew(now));
+                (newest, due) = (now, now.after(interval));
+            }
+            let next = if attempts.len() < IN_FLIGHT_MAX { due } else { end };
+            let (sent, renewed) = tokio::select! {
+                biased;
+                Some(attempted) = attempts.next() => attempted,
+                () = wait_until(&**clock, Some(next)) => continue,
+            };
+            let now = clock.now();
+            match renewed {
+                // The holder was notified of the loss, which a late answer does not undo.
+                _ if *self.ends.borrow() <= now => return,
+                Ok(refreshed) => {
+                    self.renewed.lock().add(sent);
+                    self.ends.send_modify(|end| *end = sent.after(refreshed.valid_for).max(*end));
+                    if sent == newest {
+                        // The other attempt is older, so its answer could not move the end.
+                        attempts.clear();
+                    }
+                }
+                Err(ClientError::Refused(Refusal::NotHeld { .. } | Refusal::HeldByOther { .. })) => {
+                    self.ends.send_replace(now);
                     return;
                 }
-                Err(error) => tracing::warn!(lock = %self.id, %error, "a lease could not be renewed"),
+                Err(error) => {
+                    tracing::warn!(lock = %self.id, %error, "a lease could not be renewed");
+                    due = due.min(now.after((interval / 2).min(Duration::from_millis(RETRY_MS_MAX))));
+                }
             }
         }
+    }
+
+    /// Makes one attempt. Returns when it was sent, together with its answer.
+    async fn renew(&self, sent: Instant) -> (Instant, Result<Refreshed, ClientError>) {
+        (sent, self.client.refresh(&self.id, &self.handle, self.period).await)
     }
 }
 

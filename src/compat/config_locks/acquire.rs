@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::ConfigLocks;
 use super::observer::Era;
 use super::scoped::ScopedLock;
-use super::settings::{ConfigLockError, WaitFor};
+use super::settings::{ConfigLockError, WaitFor, is_unclear};
 use crate::client::{ClientError, Grabbed, NewDocument};
+use crate::clock::Instant;
 use crate::limits;
 use crate::model::{DocumentId, EndReason, LockName, Metadata};
 use crate::service::LockService;
@@ -23,7 +24,6 @@ impl<S: LockService> ConfigLocks<S> {
             WaitFor::Duration(wait) => Some(began.after(wait)),
             WaitFor::Forever => None,
         };
-        let logged_every = Duration::from_millis(limits::CONFIG_LOG_MS);
         let mut logged = began;
         loop {
             let last = match pending.attempt().await? {
@@ -37,7 +37,7 @@ impl<S: LockService> ConfigLocks<S> {
             if limit.is_some_and(|limit| limit <= now) {
                 if matches!(last, ClientError::Service(_)) {
                     // No answer said that another process has the lock.
-                    return Err(ConfigLockError::Unclear(last));
+                    return Err(last.into());
                 }
                 return Err(match wait {
                     WaitFor::SingleAttempt => ConfigLockError::LockStateChangeFailed(last),
@@ -46,7 +46,7 @@ impl<S: LockService> ConfigLocks<S> {
                     }
                 });
             }
-            if logged_every <= now.since(logged) {
+            if is_log_due(logged, now) {
                 tracing::info!(lock = %name, waited = ?now.since(began), "still waiting: {last}");
                 logged = now;
             }
@@ -54,6 +54,11 @@ impl<S: LockService> ConfigLocks<S> {
             tokio::time::sleep(rest.min(self.settings.retry_every)).await;
         }
     }
+}
+
+/// Whether a caller that waits logs that it still waits. `logged` is when it logged last, or began to wait.
+fn is_log_due(logged: Instant, now: Instant) -> bool {
+    Duration::from_millis(limits::CONFIG_LOG_MS) <= now.since(logged)
 }
 
 /// One call of [`ConfigLocks::lock`]. If it is dropped without an answer, it queues an unlock.
@@ -96,17 +101,17 @@ impl<'a, S: LockService> PendingLock<'a, S> {
             },
             other => other,
         };
-        let tried = match grabbed {
-            Ok(_) if prepare => self.confirmed().await,
-            other => other,
-        };
+        let prepared = prepare && grabbed.is_ok();
+        let tried = if prepared { self.confirmed().await } else { grabbed };
         match tried {
             Ok(grabbed) => Ok(Ok(grabbed)),
             Err(held @ ClientError::NotAcquired { .. }) => {
                 self.open = false;
                 Ok(Err(held))
             }
-            Err(error @ ClientError::Service(_)) => self.answer_lost(error).await.map(Err),
+            Err(error) if is_unclear(&error) || (prepared && matches!(error, ClientError::Service(_))) => {
+                self.answer_lost(error).await.map(Err)
+            }
             Err(error) => {
                 self.open = false;
                 Err(error.into())
@@ -126,7 +131,8 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         }
     }
 
-    /// Unlocks what may have been acquired, and lets the caller retry with a new `ts`. Allows at most two such retries.
+    /// Unlocks what may be held or prepared, and lets the caller retry with a new `ts`. Allows at most two such
+    /// retries.
     async fn answer_lost(&mut self, error: ClientError) -> Result<ClientError, ConfigLockError> {
         let unlocked = self.manager.unlock_named(self.ts, self.name.as_str()).await;
         if unlocked.is_err() {
@@ -150,5 +156,18 @@ impl<S: LockService> Drop for PendingLock<'_, S> {
         if self.open {
             self.manager.unlocks.push(self.ts, self.name.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A caller that waits logs a message once it has waited for ten seconds since the last one, and not earlier.
+    #[test]
+    fn a_message_is_due_after_ten_seconds() {
+        let (logged, ten) = (Instant::from_nanos(7), Duration::from_secs(10));
+        assert!(!is_log_due(logged, logged.after(ten - Duration::from_nanos(1))));
+        assert!(is_log_due(logged, logged.after(ten)));
     }
 }

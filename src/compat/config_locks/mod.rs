@@ -195,9 +195,13 @@ impl<S: LockService> ConfigLocks<S> {
             return Ok(None);
         };
         let ping = self.client.ping_of(&document.process).await?;
-        let status = self.client.status().await?;
         let half = Duration::div_f64(self.client.time().now().since(asked), 2.0);
-        let server_time = LogTime(status.log_time.0.saturating_sub(u64::try_from(half.as_millis()).unwrap_or(0)));
+        let server_time = LogTime(ping.now.0.saturating_sub(u64::try_from(half.as_millis()).unwrap_or(0)));
+        let status = self.client.status().await?;
+        if status.leader.is_none() {
+            // The answer is the own view of a node that reaches no leader, whose term may be an old one.
+            return Ok(None);
+        }
         let process = document.process.to_string();
         let look = Look { process, ping: ping.value, ts: document.ts, election: status.term, server_time };
         let verdict = self.observer.lock().look(name, look);

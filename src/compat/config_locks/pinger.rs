@@ -46,6 +46,11 @@ impl Unlocks {
     }
 }
 
+/// Whether a process was paused, because much more time than `every` has passed between two of its pings.
+fn is_paused(every: Duration, slept: Duration) -> bool {
+    every * CONFIG_SLOW_PING_FACTOR < slept
+}
+
 /// Pings once in each period, and sends queued unlocks then and whenever one is added. Runs until it is aborted.
 pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, unlocks: Unlocks, every: Duration) {
     let mut last = client.time().now();
@@ -64,9 +69,22 @@ pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, 
         }
         let now = client.time().now();
         let slept = now.since(last);
-        if every * CONFIG_SLOW_PING_FACTOR < slept {
+        if is_paused(every, slept) {
             tracing::warn!(%process, ?slept, "this process was paused for much longer than the time between two pings");
         }
         last = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that slept for ten periods does not warn, and one that slept longer does.
+    #[test]
+    fn more_than_ten_periods_are_a_pause() {
+        let (every, ten) = (Duration::from_secs(30), Duration::from_secs(300));
+        assert!(!is_paused(every, ten));
+        assert!(is_paused(every, ten + Duration::from_nanos(1)));
     }
 }

@@ -6,6 +6,7 @@ use super::observer::Era;
 use crate::client::ClientError;
 use crate::limits;
 use crate::model::{EndReason, Invalid, LockName};
+use crate::service::Advice;
 
 /// Why a lock was not acquired or not found.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +39,7 @@ pub enum ConfigLockError {
         /// The largest allowed change.
         limit: Duration,
     },
-    /// The cluster refused for another reason.
+    /// The cluster refused for another reason, for example because the client has no right to the lock.
     #[error(transparent)]
     Refused(ClientError),
     /// The cluster did not answer, and the request may have been executed.
@@ -46,15 +47,22 @@ pub enum ConfigLockError {
     Unclear(ClientError),
 }
 
+/// Whether the error leaves open what the cluster did, or a retry may get another answer. A missing right does neither.
+pub(super) fn is_unclear(error: &ClientError) -> bool {
+    let ClientError::Service(error) = error else { return false };
+    error.advice() != Advice::GiveUp || error.leaves_doubt()
+}
+
 impl From<ClientError> for ConfigLockError {
     fn from(error: ClientError) -> Self {
         match error {
             error @ ClientError::NotAcquired { .. } => ConfigLockError::LockStateChangeFailed(error),
             ClientError::HoldEnded { reason, .. } => ConfigLockError::Ended(reason),
-            error @ ClientError::Service(_) => ConfigLockError::Unclear(error),
-            error @ (ClientError::Refused(_) | ClientError::SessionLost { .. } | ClientError::Invalid(_)) => {
-                ConfigLockError::Refused(error)
-            }
+            error @ ClientError::Service(_) if is_unclear(&error) => ConfigLockError::Unclear(error),
+            error @ (ClientError::Service(_)
+            | ClientError::Refused(_)
+            | ClientError::SessionLost { .. }
+            | ClientError::Invalid(_)) => ConfigLockError::Refused(error),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::mutex::Mutex;
 
-/// A guard, and the number of releases without an answer. The lock counts as held until every release is answered.
+/// A guard, and the number of releases in progress. The lock counts as held until the last of them returns.
 #[derive(Debug)]
 pub(super) struct Held<G>(Mutex<Inside<G>>);
 

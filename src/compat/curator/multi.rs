@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::in_time;
 use super::held::Held;
 use super::{CuratorError, CuratorFramework};
-use crate::client::{HoldState, SetGuard, SetRequest};
+use crate::client::{HoldState, HoldWatch, LockGuard, SetGuard, SetRequest};
 use crate::model::FencingToken;
 use crate::service::LockService;
 
@@ -40,7 +40,8 @@ impl<S: LockService> InterProcessMultiLock<S> {
         Ok(in_time(self.enter(|request| request.wait(wait)).await)?.is_some())
     }
 
-    /// Releases all locks.
+    /// Releases all locks. If the cluster does not answer in time, the session's task continues with the releases, and
+    /// other clients see the holds until the releases are answered or the session ends.
     pub async fn release(&self) -> Result<(), CuratorError> {
         let Some((guard, _giving_back)) = self.held.take() else {
             return Err(CuratorError::IllegalState { path: self.paths.join(", "), why: "it is not acquired" });
@@ -49,7 +50,8 @@ impl<S: LockService> InterProcessMultiLock<S> {
         Ok(())
     }
 
-    /// Whether all locks are held through this value. A released lock counts as held until the cluster has answered.
+    /// Whether all locks are held through this value. A released lock counts as held until [`release`](Self::release)
+    /// returns.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.held.is_held(|guard| guard.state() != HoldState::Lost)
@@ -59,6 +61,13 @@ impl<S: LockService> InterProcessMultiLock<S> {
     #[must_use]
     pub fn token(&self, path: &str) -> Option<FencingToken> {
         self.held.of(|guard| guard.token(path).filter(|_| guard.state() != HoldState::Lost))
+    }
+
+    /// A watch of this path's hold, for its loss and for requests to release it. The lock is lost as soon as one of its
+    /// paths is lost.
+    #[must_use]
+    pub fn watch(&self, path: &str) -> Option<HoldWatch> {
+        self.held.of(|guard| guard.guards().iter().find(|one| one.name().as_str() == path).map(LockGuard::watch))
     }
 
     async fn enter(&self, wait: impl FnOnce(SetRequest<S>) -> SetRequest<S>) -> Result<(), CuratorError> {

@@ -38,7 +38,7 @@ struct Shared {
 #[derive(Default)]
 struct Entered {
     guards: Vec<LockGuard>,
-    /// Number of releases without an answer. The mutex counts as held until they are answered.
+    /// Number of calls of `release` in progress. The mutex counts as held until they return.
     giving_back: usize,
 }
 
@@ -67,9 +67,10 @@ impl<S: LockService> InterProcessMutex<S> {
         Ok(in_time(entered)?.is_some())
     }
 
-    /// Undoes one acquire of the same task. An error other than
-    /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) means that the hold was lost before. The mutex counts
-    /// as released in that case, too.
+    /// Undoes one acquire of the same task. After an error other than
+    /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) the acquire is undone for this task, too: the hold
+    /// was lost before, or the cluster did not answer in time. Without an answer, the session's task continues with the
+    /// release, and other clients see the hold until the release is answered or the session ends.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let Some(guard) = self.pop(task) else {
             return Err(CuratorError::IllegalMonitorState { path: self.path.to_string() });
@@ -79,8 +80,8 @@ impl<S: LockService> InterProcessMutex<S> {
         Ok(())
     }
 
-    /// Whether any task of this process holds the mutex through this value. A released mutex counts as held until the
-    /// cluster has answered.
+    /// Whether any task of this process holds the mutex through this value. A released mutex counts as held until
+    /// [`release`](Self::release) returns.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.shared.lock().entered.values().any(Entered::is_held)

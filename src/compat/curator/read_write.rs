@@ -127,7 +127,8 @@ impl<S: LockService> ReadWriteMutex<S> {
         Ok(in_time(entered)?.is_some())
     }
 
-    /// Undoes one acquire of the same task on this side.
+    /// Undoes one acquire of the same task on this side. If the cluster does not answer in time, the session's task
+    /// continues with the release, and other clients see the hold until the release is answered or the session ends.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let (mut changing, reads_on) = {
             let mut all = self.both.entered.lock();
@@ -241,7 +242,7 @@ impl<S: LockService> ReadWriteMutex<S> {
 }
 
 impl Entered {
-    /// Whether the last release of this side was not answered yet. Until then the side counts as held.
+    /// Whether the last release of this side is in progress. Until it returns, the side counts as held.
     fn is_over_soon(&self, side: Side) -> bool {
         self.changing == Some(side) && self.reads == 0 && self.writes == 0
     }

@@ -41,7 +41,8 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         Ok(in_time(entered)?.is_some())
     }
 
-    /// Releases the mutex. Any task may call this.
+    /// Releases the mutex. Any task may call this. If the cluster does not answer in time, the session's task continues
+    /// with the release, and other clients see the hold until the release is answered or the session ends.
     pub async fn release(&self) -> Result<(), CuratorError> {
         let Some((guard, _giving_back)) = self.lease.take() else {
             return Err(CuratorError::IllegalState { path: self.path.to_string(), why: "it is not acquired" });
@@ -50,7 +51,8 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         Ok(())
     }
 
-    /// Whether the mutex is held through this value. A released mutex counts as held until the cluster has answered.
+    /// Whether the mutex is held through this value. A released mutex counts as held until [`release`](Self::release)
+    /// returns.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.lease.is_held(|guard| guard.state() != HoldState::Lost)

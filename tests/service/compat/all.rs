@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError, LockGuard};
 use lockkeeper::compat::curator::{
-    CuratorError, CuratorFramework, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2,
+    CuratorError, CuratorFramework, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LeaderLatch,
 };
 use lockkeeper::compat::etcd::{self, EtcdError};
 use lockkeeper::compat::zookeeper::WriteLock;
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use super::curator::{curator, namespace};
 use crate::changes::lose;
 use crate::faulty::{Faults, Faulty};
-use crate::suite::{LONG, SHORT, client, in_use};
+use crate::suite::{LONG, SHORT, client, in_use, until};
 
 /// The number of contenders and of grants for each; with `LOCKKEEPER_FULL` each is granted a thousand times.
 const CONTENDERS: usize = 64;
@@ -36,6 +36,8 @@ recipe_tests! {
     r_all_01_zookeeper_gives_four_answers
     r_all_01_mutexes_give_four_answers
     r_all_01_other_curator_locks_give_four_answers
+    r_all_01_multi_locks_give_four_answers
+    r_all_01_latches_give_four_answers
     r_all_01_etcd_gives_four_answers
     r_all_02_contenders_are_served_equally
 }
@@ -171,6 +173,50 @@ async fn r_all_01_other_curator_locks_give_four_answers<S: LockService>(service:
     seen.push(curator_answer(own.acquire_within(&task, LONG).await));
     seen_leases.push(curator_answer(semaphore("free").acquire_within(LONG).await));
     assert_eq!((seen, seen_leases), (FOUR.to_vec(), FOUR.to_vec()));
+}
+
+/// R-ALL-01 for Curator's multi lock.
+async fn r_all_01_multi_locks_give_four_answers<S: LockService>(service: S) {
+    let (here, faults) = framework(service.clone(), "all-01-multi").await;
+    let holder = Client::new(service).namespace(namespace("all-01-multi"));
+    let _held = holder.lock("held").acquire().await.expect("free");
+    let _kind = holder.lock("kind").permits(1, 1).acquire().await.expect("free");
+    let multi = |path: &'static str| InterProcessMultiLock::new(&here, ["free", path]);
+    assert!(!multi("held").acquire_within(SHORT).await.expect("answered"));
+    let mut seen = vec![Answer::Held, curator_answer(multi("kind").acquire_within(LONG).await)];
+    let own = multi("own");
+    own.acquire().await.expect("free");
+    lose_session(&here).await;
+    seen.push(curator_answer(own.release().await));
+    here.session().await.expect("a new one");
+    cut(&faults);
+    seen.push(curator_answer(own.acquire_within(LONG).await));
+    assert_eq!(seen, FOUR);
+}
+
+/// R-ALL-01 for Curator's leader latch: a candidate that waits does not lead, one that is refused reports it, a lost
+/// session ends only the leadership, and a release without an answer is an error.
+async fn r_all_01_latches_give_four_answers<S: LockService>(service: S) {
+    let (here, faults) = framework(service.clone(), "all-01-latch").await;
+    let holder = Client::new(service).namespace(namespace("all-01-latch"));
+    let _held = holder.lock("held").acquire().await.expect("free");
+    let _kind = holder.lock("kind").permits(1, 1).acquire().await.expect("free");
+    let started = |path: &str| {
+        let mut latch = LeaderLatch::new(&here, path, "a");
+        latch.start().expect("once");
+        latch
+    };
+    assert!(!started("held").await_within(SHORT).await.expect("it waits"));
+    let mut seen = vec![Answer::Held, curator_answer(started("kind").await_leadership().await)];
+    let own = started("own");
+    let token = own.await_leadership().await.expect("free");
+    lose_session(&here).await;
+    // The candidate leads again, in another session.
+    until("it leads by another grant", async || own.token().is_some_and(|again| token < again)).await;
+    seen.push(Answer::Expired);
+    cut(&faults);
+    seen.push(curator_answer(own.close().await));
+    assert_eq!(seen, FOUR);
 }
 
 /// R-ALL-01 for etcd's mutex.

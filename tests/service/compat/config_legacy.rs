@@ -10,6 +10,7 @@ use lockkeeper::service::LockService;
 use super::config_locks::{TAKEOVER, process, refused, silent};
 use super::passes;
 use super::probe::Probe;
+use crate::faulty::Faulty;
 use crate::suite::{LONG, POLL, client};
 
 fn legacy<S: LockService>(client: &Client<S>, name: &str) -> ConfigLocks<S> {
@@ -100,7 +101,24 @@ async fn r_cfg_04_clock_skew_prevents_an_acquire<S: LockService>(service: S) {
     old.lock("held", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
 }
 
+/// A manager that loses its right between the two steps is refused. The lock that it has prepared is unlocked later.
+async fn r_cfg_04_a_right_that_ends_between_the_steps<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service);
+    let (probe, seen) = Probe::new(faulty);
+    let old = legacy(&client(probe, "cfg-right"), "old");
+    seen.confirms_paused.store(true, SeqCst);
+    let (locked, ()) = tokio::join!(old.lock("balancer", "round", WaitFor::SingleAttempt), async {
+        seen.paused.notified().await;
+        faults.forbidden.store(true, SeqCst);
+        seen.resume.notify_waiters();
+    });
+    let error = locked.err();
+    assert!(matches!(error, Some(ConfigLockError::Refused(_))), "{error:?}");
+    assert_eq!(old.unlocks_waiting(), 1);
+}
+
 recipe_tests! {
+    r_cfg_04_a_right_that_ends_between_the_steps
     r_cfg_04_the_legacy_manager_prepares_before_it_holds
     r_cfg_04_a_prepared_lock_may_be_overtaken
     r_cfg_04_clock_skew_prevents_an_acquire

@@ -13,6 +13,7 @@ use lockkeeper::model::{DocumentState, EndReason, ProcessId, TokenState};
 use lockkeeper::service::LockService;
 
 use super::passes;
+use super::probe::Probe;
 use crate::suite::{LONG, POLL, SHORT, client, in_use};
 
 pub(super) const TAKEOVER: Duration = Duration::from_millis(300);
@@ -109,6 +110,25 @@ async fn r_cfg_06_a_ping_restarts_the_count<S: LockService>(service: S) {
     refused(&waiter, "balancer").await;
     // A change of the leader, which can happen on a slow machine, restarts the count once more.
     waiter.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
+}
+
+/// The reads of the first attempt are answered by the leader, and its status by a node that was cut off from the leader
+/// long ago, with an old log time. A live holder keeps its lock.
+async fn r_cfg_05_r_cfg_07_the_view_of_a_node_without_a_leader_starts_no_count<S: LockService>(service: S) {
+    let (probe, seen) = Probe::new(service.clone());
+    let plain = client(service, "cfg-cut");
+    let (alive, waiter) = (silent(&plain, "alive"), silent(&client(probe, "cfg-cut"), "waiter"));
+    alive.ping(alive.process()).await.expect("noted");
+    let held = alive.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
+    // From here on the old time is older than the take-over time.
+    passes(&plain, TAKEOVER).await;
+    seen.cut_off.store(true, SeqCst);
+    refused(&waiter, "balancer").await;
+    assert!(!seen.cut_off.load(SeqCst), "the waiter has read the status");
+    passes(&plain, TAKEOVER).await;
+    // Only the second attempt begins the count, however late it is.
+    refused(&waiter, "balancer").await;
+    held.unlock().await.expect("still held");
 }
 
 /// If two processes overtake the same document, one of them succeeds.
@@ -325,6 +345,7 @@ recipe_tests! {
     r_cfg_01_one_grab_wins
     r_cfg_02_r_cfg_03_unlock_by_ts
     r_cfg_04_r_cfg_05_overtaken_after_two_looks
+    r_cfg_05_r_cfg_07_the_view_of_a_node_without_a_leader_starts_no_count
     r_cfg_06_a_ping_restarts_the_count
     r_cfg_08_one_overtakes
     r_cfg_09_how_long_it_waits

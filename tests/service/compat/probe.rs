@@ -30,9 +30,14 @@ pub(crate) struct Seen {
     pub(crate) waits_paused: AtomicBool,
     /// Whether queries of a lock are forwarded only after `resume`.
     pub(crate) queries_paused: AtomicBool,
+    /// Whether renewals are forwarded only after `resume`.
+    pub(crate) renewals_paused: AtomicBool,
     /// Whether confirmations of prepared documents are forwarded only after `resume`.
     pub(crate) confirms_paused: AtomicBool,
-    /// The milliseconds by which the service's time seems to advance with each status call, and the sum so far.
+    /// Whether the next status is the own view of a node that was cut off from its leader long ago.
+    pub(crate) cut_off: AtomicBool,
+    /// The milliseconds by which the service's time seems to advance with each read of a ping or of the totals, and the
+    /// sum so far.
     pub(crate) clock_jump_ms: AtomicU64,
     ahead_ms: AtomicU64,
     /// The log time of each ping that was applied.
@@ -62,7 +67,10 @@ impl<S> Probe<S> {
 }
 
 impl<S: LockService> LockService for Probe<S> {
-    async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
+    async fn submit(&self, mut call: Call) -> Result<Reply, ServiceError> {
+        // A command contains the time that its caller read. The service refuses a time that is ahead of its log time.
+        let ahead_ms = self.seen.ahead_ms.load(SeqCst);
+        call.since = call.since.map(|since| LogTime(since.0.saturating_sub(ahead_ms)));
         let renews = matches!(call.command, Command::Attach(_));
         let count = if renews { &self.seen.renewals } else { &self.seen.requests };
         count.fetch_add(1, SeqCst);
@@ -83,6 +91,7 @@ impl<S: LockService> LockService for Probe<S> {
 
     async fn renew(&self, renewals: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
         self.seen.renewals.fetch_add(1, SeqCst);
+        self.seen.pass(&self.seen.renewals_paused).await;
         self.inner.renew(renewals).await
     }
 
@@ -98,7 +107,13 @@ impl<S: LockService> LockService for Probe<S> {
         if matches!(query, Query::Inspect { .. }) {
             self.seen.pass(&self.seen.queries_paused).await;
         }
-        self.inner.query(query, freshness).await
+        let jumps = matches!(query, Query::Pings { .. } | Query::Totals);
+        let mut reply = self.inner.query(query, freshness).await?;
+        if jumps {
+            let jump_ms = self.seen.clock_jump_ms.load(SeqCst);
+            reply.now.0 += self.seen.ahead_ms.fetch_add(jump_ms, SeqCst) + jump_ms;
+        }
+        Ok(reply)
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Events, ServiceError> {
@@ -110,9 +125,11 @@ impl<S: LockService> LockService for Probe<S> {
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {
-        let ahead_ms = self.seen.ahead_ms.fetch_add(self.seen.clock_jump_ms.load(SeqCst), SeqCst);
         let status = self.inner.status().await?;
-        Ok(Status { log_time: LogTime(status.log_time.0 + ahead_ms), ..status })
+        if self.seen.cut_off.swap(false, SeqCst) {
+            return Ok(Status { leader: None, log_time: LogTime(0), ..status });
+        }
+        Ok(status)
     }
 
     async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {

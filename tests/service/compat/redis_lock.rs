@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockkeeper::compat::redis_lock::RedisLock;
+use lockkeeper::model::EventKind;
 use lockkeeper::service::{ErrorCode, LockService};
 
 use super::ended;
@@ -20,6 +21,9 @@ const ROUNDS_FULL: u32 = 1_000;
 const REPORT_EVERY: u32 = 1_000;
 /// The pause between two tries of a polling client.
 const POLL: Duration = Duration::from_millis(200);
+
+/// How much later than its expiry the lock of a crashed client ends, in milliseconds of log time.
+const LATE_MS_MAX: u64 = 500;
 
 /// A model of the original: one key with its value and its expiry.
 #[derive(Default)]
@@ -94,12 +98,18 @@ async fn r_red_01_in_the_model_a_look_before_the_set_lets_two_in() {
     assert_eq!(most.load(SeqCst), 2, "two inside");
 }
 
-/// After a crash without an unlock, others can lock, and the old owner's script finds nothing.
+/// After a crash without an unlock, the lock ends within its expiry and half a second of log time. Then others can
+/// lock, and the old owner's script finds nothing.
 async fn r_red_02_r_red_06_no_lock_without_an_end<S: LockService>(service: S) {
     let client = client(service, "red-02");
     let lock = RedisLock::new(client.clone());
     assert!(lock.try_get_distributed_lock("k", "dead", SHORT).await.expect("answered"));
     ended(&client, "k").await;
+    let history = client.history(Some("k"), None).expect("a name").all().await.expect("kept");
+    let [granted, expired] = &history[..] else { panic!("a grant and its end: {history:?}") };
+    assert!(matches!(expired.event.kind, EventKind::Expired { .. }), "{expired:?}");
+    let end = granted.event.at.after_ms(u64::try_from(SHORT.as_millis()).expect("a short time"));
+    assert!(end < expired.event.at && expired.event.at <= end.after_ms(LATE_MS_MAX), "{history:?}");
     assert_eq!(lock.get("k").await.expect("answered"), None);
     assert!(!lock.release_distributed_lock("k", "dead").await.expect("answered"));
     assert!(lock.try_get_distributed_lock("k", "next", LONG).await.expect("answered"));

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use lockkeeper::client::ClientError;
+use lockkeeper::clock::{Clock, SystemClock};
 use lockkeeper::compat::counter_lock::CounterLock;
 use lockkeeper::compat::flag_lock::FlagLock;
 use lockkeeper::compat::get_set_lock::GetSetLock;
@@ -12,7 +13,7 @@ use lockkeeper::compat::lease_lock::LeaseLock;
 use lockkeeper::compat::unique_index_lock::UniqueIndexLock;
 use lockkeeper::service::{ErrorCode, LockService};
 
-use super::all::OUTAGE;
+use super::all::{OUTAGE, cut};
 use super::probe::Probe;
 use super::{ended, passes};
 use crate::suite::{LONG, POLL, SHORT, client, session, short_session, until};
@@ -166,7 +167,8 @@ async fn w_flag_01_a_crash_sets_it_back<S: LockService>(service: S) {
     assert!(!one.unlock("k").await.unwrap_or(false), "its hold has ended");
 }
 
-/// The renewals keep the lease for ten periods of the cluster's time; no other client gets it.
+/// The renewals keep the lease for ten periods of the cluster's time, although one of them fails; no other client gets
+/// it.
 async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "lease-01");
@@ -180,17 +182,81 @@ async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(s
             let seen = lock.check("k").await.expect("answered").expect("held");
             assert_eq!(seen.token, guard.token());
             held = Duration::from_millis(client.status().await.expect("a status").log_time.ms_since(seen.since));
-            if guard.renewals().len() == 2 && !failed {
+            if 2 <= guard.renewals().len() && !failed {
                 failed = true;
-                // One renewal gets no answer; the next one is in time.
-                faults.answers_lost.store(1, SeqCst);
+                // One renewal fails; the next one is in time.
+                faults.renewals_forbidden.store(1, SeqCst);
             }
             tokio::time::sleep(POLL).await;
         }
     };
     tokio::time::timeout(LONG, kept).await.expect("renewed");
+    assert_eq!(faults.renewals_forbidden.load(SeqCst), 0, "one renewal has failed");
     assert!(9 <= guard.renewals().len(), "without one in every period it would have ended");
     assert!(guard.release().await.expect("still held"));
+}
+
+/// Two renewals in a row fail, and the third one is in time, because a renewal that failed is repeated before half of
+/// the period is over.
+async fn r_lease_03_two_renewals_fail_and_the_next_is_in_time<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service);
+    let lock = LeaseLock::new(client(faulty, "lease-03"), SHORT * 200);
+    faults.renewals_forbidden.store(2, SeqCst);
+    let guard = lock.take("k").await.expect("answered").expect("free");
+    tokio::select! {
+        biased;
+        () = guard.lost() => panic!("two failures cost the lease"),
+        () = until("it is renewed", async || !guard.renewals().is_empty()) => {}
+    }
+    assert_eq!(faults.renewals_forbidden.load(SeqCst), 0);
+    assert!(guard.release().await.expect("still held"));
+}
+
+/// While a renewal has no answer, the next one is sent. The late answer to the first one still counts, from when that
+/// one was sent.
+async fn r_lease_03_a_slow_renewal_counts<S: LockService>(service: S) {
+    let (probe, seen) = Probe::new(service);
+    let lock = LeaseLock::new(client(probe, "lease-slow"), SHORT * 200);
+    seen.renewals_paused.store(true, SeqCst);
+    let guard = lock.take("k").await.expect("answered").expect("free");
+    let sent = async |count: u64| until("it is sent", async || count <= seen.renewals.load(SeqCst)).await;
+    let slow = async {
+        sent(1).await;
+        let first = SystemClock::new().now();
+        sent(2).await;
+        // Only the first one is forwarded.
+        seen.resume.notify_one();
+        until("it is answered", async || !guard.renewals().is_empty()).await;
+        first
+    };
+    tokio::select! {
+        biased;
+        () = guard.lost() => panic!("a slow renewal cost the lease"),
+        first = slow => assert!(guard.renewals()[0] <= first, "another renewal was answered"),
+    }
+    assert!(guard.release().await.expect("still held"));
+}
+
+/// A holder without a connection learns of the loss by its own clock, before another client is granted the lock.
+async fn r_lease_02_a_holder_without_a_connection_learns_of_the_loss<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service.clone());
+    let lock = LeaseLock::new(client(faulty, "lease-cut"), SHORT * 20);
+    let other = client(service, "lease-cut");
+    let guard = lock.take("k").await.expect("answered").expect("free");
+    cut(&faults);
+    let next = other.lease("k").duration(LONG).wait(LONG).take();
+    tokio::pin!(next);
+    let notified = async {
+        tokio::select! {
+            biased;
+            () = guard.lost() => {}
+            _ = &mut next => panic!("granted before the holder was notified"),
+        }
+    };
+    tokio::time::timeout(LONG, notified).await.expect("notified");
+    let next = next.await.expect("the lease has ended");
+    assert!(guard.token() < next.token());
+    next.release().await.expect("held");
 }
 
 /// Without renewals the lease ends one period after the last one, and not before: the next grant is later than its end.
@@ -346,6 +412,9 @@ recipe_tests! {
     w_flag_01_a_crash_sets_it_back
     r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals
     r_lease_02_over_one_period_after_the_last_renewal
+    r_lease_02_a_holder_without_a_connection_learns_of_the_loss
+    r_lease_03_two_renewals_fail_and_the_next_is_in_time
+    r_lease_03_a_slow_renewal_counts
     w_lease_01_w_lease_02_free_at_once
     w_lease_03_w_lease_04_no_renewal_without_a_hold
     w_lease_04_no_renewal_after_the_release

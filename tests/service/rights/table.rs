@@ -1,6 +1,8 @@
 //! Each operation as each principal: it is refused without its right, and only then.
 
 use lockkeeper::auth::{ClusterRight, Right};
+use lockkeeper::client::Client;
+use lockkeeper::compat::config_locks::{ConfigLocks, ConfigSettings, WaitFor};
 use lockkeeper::model::{
     About, Acquire, Alter, Alteration, Attach, Claim, Command, DocumentCommand, DocumentId, EndSession, FencingToken,
     Grab, Handle, LeaseRequestId, ListFilter, ListShow, LockKey, LogTime, Manage, Managing, Metadata, Mode, Patience,
@@ -256,11 +258,23 @@ async fn sessions_are_for_principals_that_may_lock() {
     let leader = guarded.cluster.leader().await;
     for (principal, number) in PRINCIPALS.into_iter().zip(1..) {
         let handle = Handle::from_random(number);
-        let client = lockkeeper::client::Client::new(named(&leader, principal)).namespace(namespace());
+        let client = Client::new(named(&leader, principal)).namespace(namespace());
         let opened = client.session().handle(handle).open().await;
         let refused = opened.as_ref().is_err_and(|error| error.to_string().contains("has no right to lock any name"));
         assert_eq!(!refused, Name(Lock).are_met_by(principal), "{principal}: {opened:?}");
     }
+}
+
+/// The legacy manager of the config server's locks reads the service's time before its first lock. That needs no right
+/// to read the namespace.
+#[tokio::test]
+async fn a_legacy_manager_needs_only_the_right_to_lock() {
+    let guarded = Guarded::start(1).await;
+    let client = Client::new(named(&guarded.cluster.leader().await, "lock")).namespace(namespace());
+    let process = ProcessId::parse("a:27017:1:7").expect("legal");
+    let locks = ConfigLocks::silent(client, process, ConfigSettings::legacy());
+    let held = locks.lock("a/1", "round", WaitFor::SingleAttempt).await.expect("permitted");
+    held.unlock().await.expect("held");
 }
 
 /// H-06: a backup contains the handles of all sessions, and needs its own right.

@@ -1,14 +1,18 @@
-//! Several locks acquired as one.
+//! Several locks acquired as one, and what all kinds of locks have in common.
 
-use lockkeeper::compat::curator::{InterProcessMultiLock, InterProcessMutex};
+use lockkeeper::compat::curator::{
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, Revoker,
+};
 use lockkeeper::service::{ErrorCode, LockService};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{code, curator, is_state};
 use crate::suite::{LONG, SHORT, in_use};
 
 recipe_tests! {
     r_mul_01_all_or_none_within_one_wait
+    holders_of_every_kind_are_asked_to_release
 }
 
 /// R-MUL-01: if the third of three locks is held, none of them is acquired after one wait. If the locks were acquired
@@ -56,4 +60,48 @@ async fn r_mul_01_all_or_none_within_one_wait<S: LockService>(service: S) {
     for name in ["a", "b", "c"] {
         in_use(one.client(), name, 0, 0).await;
     }
+}
+
+/// The holder of each kind of lock receives the request of another client to release it, with the reason.
+async fn holders_of_every_kind_are_asked_to_release<S: LockService>(service: S) {
+    let (here, there) = (curator(service.clone(), "revoke-all").await, curator(service, "revoke-all").await);
+    let (mutex, task) = (InterProcessMutex::new(&here, "mutex"), here.task());
+    let plain = InterProcessSemaphoreMutex::new(&here, "plain");
+    let read = InterProcessReadWriteLock::new(&here, "read").read_lock();
+    let write = InterProcessReadWriteLock::new(&here, "write").write_lock();
+    let multi = InterProcessMultiLock::new(&here, ["multi/a", "multi/b"]);
+    assert!(multi.watch("multi/a").is_none(), "not held");
+    mutex.acquire(&task).await.expect("free");
+    plain.acquire().await.expect("free");
+    read.acquire(&task).await.expect("free");
+    write.acquire(&task).await.expect("free");
+    let lease = InterProcessSemaphoreV2::new(&here, "lease", 1).acquire().await.expect("free");
+    multi.acquire().await.expect("free");
+    assert!(multi.watch("another").is_none(), "not one of its paths");
+    for (path, watch) in [
+        ("mutex", mutex.watch(&task)),
+        ("plain", plain.watch()),
+        ("read", read.watch(&task)),
+        ("write", write.watch(&task)),
+        ("lease", lease.watch()),
+        ("multi/a", multi.watch("multi/a")),
+        ("multi/b", multi.watch("multi/b")),
+    ] {
+        let watch = watch.expect("held");
+        let nodes = InterProcessMutex::new(&there, path).participant_nodes().await.expect("asked");
+        assert_eq!(nodes[0].token, Some(watch.token()), "{path}");
+        // A request before the holder subscribed can be missed, so it is repeated until it is received.
+        let asked = async {
+            loop {
+                Revoker::attempt_revoke(&there, path, &nodes[0], path).await.expect("held");
+                if let Ok(asked) = timeout(SHORT, watch.revoke_requested()).await {
+                    break asked.expect("held");
+                }
+            }
+        };
+        let asked = timeout(LONG, asked).await.expect("the request is received");
+        assert_eq!(asked.why.as_str(), path);
+    }
+    multi.release().await.expect("held");
+    assert!(multi.watch("multi/a").is_none(), "released");
 }

@@ -2,11 +2,14 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use lockkeeper::compat::curator::{InterProcessMutex, InterProcessSemaphoreMutex, Locker, Revoker, Task};
+use lockkeeper::compat::curator::{
+    CuratorFramework, InterProcessMutex, InterProcessSemaphoreMutex, Locker, Revoker, Task,
+};
 use lockkeeper::service::{ErrorCode, LockService};
 use tokio::time::Instant;
 
-use super::{code, curator, is_monitor_state, is_state, short_curator};
+use super::super::all::{OUTAGE, cut};
+use super::{code, curator, is_monitor_state, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
 use crate::suite::{LONG, SHORT, in_use};
 
@@ -18,6 +21,7 @@ recipe_tests! {
     r_smx_02_another_task_releases_it
     w_cur_02_what_is_not_acquired_is_not_released
     w_cur_04_a_release_is_repeated_until_it_is_answered
+    w_cur_04_a_release_continues_after_its_call
     a_lost_mutex_is_not_entered_again
     a_mutex_shows_its_participants_and_is_revoked
     r_all_03_owners_in_opposite_order_are_refused
@@ -161,6 +165,25 @@ async fn w_cur_04_a_release_is_repeated_until_it_is_answered<S: LockService>(ser
     faults.answers_lost.store(3, SeqCst);
     mutex.release(&task).await.expect("answered in the end");
     in_use(here.client(), "a", 0, 0).await;
+}
+
+/// W-CUR-04: the outage lasts longer than the call waits. The error says that the outcome is unknown, the cluster shows
+/// the hold, and the release is repeated until the cluster has answered.
+async fn w_cur_04_a_release_continues_after_its_call<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let builder = CuratorFramework::builder(faulty, namespace("cur-04-cut")).connection_timeout(OUTAGE);
+    let here = builder.session_timeout(LONG).start().await.expect("started");
+    let there = curator(service, "cur-04-cut").await;
+    let (mutex, task) = (InterProcessMutex::new(&here, "a"), here.task());
+    mutex.acquire(&task).await.expect("free");
+    cut(&faults);
+    let unknown = mutex.release(&task).await.expect_err("there is no answer");
+    assert_eq!(code(&unknown), Some(ErrorCode::Unknown));
+    assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)), "its session releases it");
+    in_use(there.client(), "a", 1, 0).await;
+    faults.ignores_renewals.store(false, SeqCst);
+    faults.detached.store(false, SeqCst);
+    in_use(there.client(), "a", 0, 0).await;
 }
 
 /// A mutex that was lost with its session cannot be entered again before its releases. Each release reports the loss;
