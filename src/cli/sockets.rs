@@ -111,15 +111,26 @@ pub(super) fn holder(address: SocketAddr) -> Option<String> {
 
 /// Returns the process that has locked this file, as `NAME (process PID)`, if the system shows it.
 pub(super) fn lock_holder(file: &Path) -> Option<String> {
-    let inode = fs::metadata(file).ok()?.ino().to_string();
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = locks.lines().find_map(|line| {
+    lock_owner(file).map(|pid| format!("{} (process {pid})", name_of(pid)))
+}
+
+/// Returns the id of the process that has locked this file, if the system shows it.
+pub(super) fn lock_owner(file: &Path) -> Option<u32> {
+    only_owner(&fs::read_to_string("/proc/locks").ok()?, fs::metadata(file).ok()?.ino())
+}
+
+/// Returns the process that has locked the file with this inode number; `None` if several locked files have the number.
+/// Only the device would say which file a lock belongs to, and some file systems show another device here than `stat`
+/// does.
+fn only_owner(locks: &str, inode: u64) -> Option<u32> {
+    let mut owners = locks.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
         let (kind, pid, place) = (*fields.get(1)?, *fields.get(4)?, *fields.get(5)?);
-        let is_this = kind == "FLOCK" && place.rsplit(':').next() == Some(&inode);
+        let is_this = kind == "FLOCK" && place.rsplit(':').next()?.parse::<u64>() == Ok(inode);
         pid.parse().ok().filter(|_| is_this)
-    })?;
-    Some(format!("{} (process {pid})", name_of(pid)))
+    });
+    let owner = owners.next()?;
+    owners.next().is_none().then_some(owner)
 }
 
 #[cfg(test)]
@@ -175,6 +186,17 @@ mod tests {
         file.as_file().try_lock().expect("locked");
         let found = lock_holder(file.path()).expect("this process has the lock");
         assert!(found.ends_with(&format!("(process {})", std::process::id())), "{found}");
+    }
+
+    /// Nodes with volumes of their own may have the same inode number. Then the system does not show which process has
+    /// locked which file. Requests that wait for a lock and locks of other kinds do not count.
+    #[test]
+    fn a_lock_with_the_number_of_another_has_no_owner() {
+        let own = "1: FLOCK  ADVISORY  WRITE 4711 08:02:77 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 4712 08:02:77 0 EOF\n\
+                   2: POSIX  ADVISORY  WRITE 4713 08:02:77 0 EOF\n3: FLOCK  ADVISORY  WRITE 4714 08:02:177 0 EOF\n";
+        assert_eq!([77, 177, 7].map(|inode| only_owner(own, inode)), [Some(4_711), Some(4_714), None]);
+        let other = "4: FLOCK  ADVISORY  WRITE 4715 00:2f:77 0 EOF\n";
+        assert_eq!(only_owner(&format!("{own}{other}"), 77), None);
     }
 
     /// If a visible process uses the address, that is an error. Otherwise `listen` waits until the address is free.

@@ -18,6 +18,12 @@ pub const METRICS_GRPC_REQUESTS_MAX: usize = 300;
 pub const METRICS_UPKEEP_MS: u64 = 5_000;
 /// Interval at which a node measures what it must search for: its longest waits, and the sizes of its files.
 pub const METRICS_SEARCH_MS: u64 = 15_000;
+/// Interval at which a node keeps a sample of what it counts by the hour.
+pub const METRICS_SAMPLE_MS: u64 = 60_000;
+/// Time that the metrics of the last hour cover at least.
+pub const METRICS_HOUR_MS: u64 = 3_600_000;
+/// Changes of the leader that a node remembers, to count those of the last hour.
+pub const METRICS_LEADER_CHANGES_MAX: usize = 1_000;
 /// Namespaces or locks that one search of the state looks at. No entry is applied meanwhile.
 pub const METRICS_SEARCH_ROWS: usize = 1_000;
 /// Upper bounds of the histograms of times on a node, in seconds.

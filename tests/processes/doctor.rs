@@ -64,7 +64,7 @@ async fn what_is_broken_is_named() {
     for check in ["config", "data", "ports", "exposure", "quorum", "versions"] {
         assert_eq!(examined.level(check), "ok", "{check}: {}", examined.text);
     }
-    for check in ["clock", "limits", "space", "disk", "round trip", "last hours"] {
+    for check in ["clock", "limits", "space", "disk", "round trip", "last hour"] {
         assert!(!examined.level(check).is_empty(), "{check} was not made: {}", examined.text);
     }
     assert!(examined.text.contains("in use while the node runs"), "{}", examined.text);
@@ -94,8 +94,10 @@ async fn what_is_broken_is_named() {
     wait_until("the quorum fails", async || doctor(&cluster, 1).level("quorum") == "fail").await;
     assert_eq!(doctor(&cluster, 1).code, Some(1));
 
-    // The node that does not run: its port has another process, and other users can read its directory.
     let config = fs::read_to_string(cluster.config(3)).expect("a configuration");
+    the_only_taken_port_is_foreign(&cluster, &config);
+
+    // The node that does not run: its port has another process, and other users can read its directory.
     let address = config.lines().find_map(|line| line.strip_prefix("client = ")).expect("a port").trim_matches('"');
     let taken = std::net::TcpListener::bind(address).expect("free since the kill");
     fs::set_permissions(cluster.folder().join("n3"), fs::Permissions::from_mode(0o755)).expect("a directory");
@@ -121,6 +123,41 @@ async fn what_is_broken_is_named() {
     assert!(text.contains("FAIL  quorum"), "{text}");
 }
 
+/// A process has the directory of node 3 open, and another one has the only port of its file that is taken. Here this
+/// process has the directory, and node 1 has the port.
+fn the_only_taken_port_is_foreign(cluster: &Cluster, config: &str) {
+    let lock = fs::File::open(cluster.folder().join("n3/lock")).expect("the file that a node locks");
+    lock.try_lock().expect("free since the kill");
+    let moved = config.replace(&cluster.http(3), &cluster.http(1));
+    assert_ne!(moved, config);
+    fs::write(cluster.config(3), moved).expect("a configuration");
+    let examined = doctor(cluster, 3);
+    assert_eq!(examined.level("ports"), "fail", "{}", examined.text);
+    fs::write(cluster.config(3), config).expect("a configuration");
+}
+
+/// More than three changes of the leader within an hour are named, by each node that has seen them.
+#[tokio::test]
+async fn changes_of_the_leader_are_named() {
+    let cluster = Cluster::start().await;
+    for _ in 0..5 {
+        // A transfer to a busy node may fail.
+        wait_for("a transfer", async || {
+            let follower = cluster.a_follower().await.to_string();
+            let moved = cluster.command(&["transfer", &follower]).output().expect("ran");
+            let why = String::from_utf8_lossy(&moved.stderr).into_owned();
+            if moved.status.success() { Ok(()) } else { Err(why) }
+        })
+        .await;
+    }
+    wait_for("each node names the changes", async || {
+        let text = doctor(&cluster, 1).text;
+        let names = |line: &&str| line.contains("\"warn\"") && line.contains("changes of the leader in the last hour");
+        if text.lines().filter(names).count() == 3 { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
 /// Under TLS the metrics are read, too. A certificate warns a month before its end and fails a week before it, and one
 /// of another node fails.
 #[tokio::test]
@@ -133,7 +170,7 @@ async fn certificates_are_checked() {
     })
     .await;
     assert_eq!([examined.level("certificates"), examined.level("exposure")], ["ok"; 2], "{}", examined.text);
-    assert!(!examined.level("last hours").is_empty(), "{}", examined.text);
+    assert!(!examined.level("last hour").is_empty(), "{}", examined.text);
     for (days, level) in [("20", "warn"), ("5", "fail")] {
         cluster.certs(&["--renew", "node-1", "--days", days]);
         let examined = doctor(&cluster, 1);
@@ -177,7 +214,7 @@ async fn metrics_need_their_right() {
         cluster.await_answer(node).await;
     }
     let examined = doctor(&cluster, 1);
-    assert_eq!([examined.level("metrics"), examined.level("last hours")], ["warn", ""], "{}", examined.text);
+    assert_eq!([examined.level("metrics"), examined.level("last hour")], ["warn", ""], "{}", examined.text);
     let notes = top(&cluster, &[])["notes"].to_string();
     assert!(notes.contains("403 Forbidden") && notes.contains("metrics"), "{notes}");
     let proof = ["--auth-token-file", &token];
@@ -188,7 +225,7 @@ async fn metrics_need_their_right() {
         if examined.level("metrics").is_empty() && all { Ok(examined) } else { Err((examined.text, frame)) }
     })
     .await;
-    assert!(!examined.level("last hours").is_empty(), "{}", examined.text);
+    assert!(!examined.level("last hour").is_empty(), "{}", examined.text);
 }
 
 /// `doctor` and `top` name a node whose wall clock is wrong. It is no failure, because no lock depends on it.

@@ -5,21 +5,25 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use crate::cluster::Cluster;
-use crate::wait::wait_until;
+use crate::wait::{wait_for, wait_until};
 
 /// The loop of a scheduler: it acquires a lease, works while its refreshes succeed, and ends when the stop flag exists.
+/// It waits for longer than the expiry, so that it is in the queue when the lease of the other one ends.
 const LOOP: &str = r#"
 round=0
 while [ ! -e "$STOP" ]; do
     round=$((round + 1))
-    got=$("$LOCKKEEPER" acquire scheduler --for 2s --handle "$0-$$-$round" -w 2s) || continue
-    while [ ! -e "$STOP" ] && "$LOCKKEEPER" refresh scheduler "$0-$$-$round" --for 2s > /dev/null; do
+    got=$("$LOCKKEEPER" acquire scheduler --for 10s --handle "$0-$$-$round" -w 30s) || continue
+    while [ ! -e "$STOP" ] && "$LOCKKEEPER" refresh scheduler "$0-$$-$round" --for 10s > /dev/null; do
         echo "$0 ${got%% *}" >> "$JOURNAL"
         sleep 0.1
     done
     "$LOCKKEEPER" release scheduler "$0-$$-$round" > /dev/null
 done
 "#;
+
+/// The expiry of the lease in [`LOOP`].
+const EXPIRY_MS: u64 = 10_000;
 
 fn scheduler(cluster: &Cluster, name: &str) -> Child {
     let mut command = std::process::Command::new("sh");
@@ -41,8 +45,9 @@ fn journal(path: &Path) -> Vec<(String, u64)> {
     text.lines().map(entry).collect()
 }
 
-/// R-TOK-12: the active scheduler is killed with SIGKILL. The other one takes over after the lease expires, under a
-/// larger token, and the two never work at the same time. The stop flag ends it, and nothing is held afterwards.
+/// R-TOK-12: the active scheduler is killed with SIGKILL. The other one takes over after the lease expires and within
+/// one more expiry, in log time, under a larger token. The two never work at the same time. The stop flag ends it, and
+/// nothing is held afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_tok_12_the_other_scheduler_takes_over() {
     let cluster = Cluster::start().await;
@@ -56,8 +61,23 @@ async fn r_tok_12_the_other_scheduler_takes_over() {
     })
     .await;
     assert_eq!(worked("b"), 0, "the first scheduler holds the lease");
+    let lease = async || client.inspect("scheduler").await.expect("inspected").value.holders.into_iter().next();
     active.kill().expect("killed");
     active.wait().expect("ended");
+    let mut last = lease().await.expect("held");
+    let next = wait_for("the second one holds the lease", async || {
+        let held = lease().await.ok_or("it is free")?;
+        if held.token == last.token {
+            // A refresh that was sent before the kill may move the end.
+            last = held;
+            return Err("the first one holds it");
+        }
+        let by_standby = journal(&path).iter().any(|(who, token)| who == "b" && *token == held.token.as_u64());
+        if by_standby { Ok(held) } else { Err("the second one has not worked under this token") }
+    })
+    .await;
+    let end = last.deadline.expect("a lease");
+    assert!(end < next.since && next.since <= end.after_ms(EXPIRY_MS), "it took over at {}, not {end}", next.since);
     wait_until("the second one works", async || 3 <= worked("b")).await;
     fs::write(cluster.folder().join("stop"), "").expect("a flag");
     assert!(standby.wait().expect("ended").success());

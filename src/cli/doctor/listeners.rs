@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use super::finding::Finding;
 use crate::auth::{Access, ClusterRight, Right};
 use crate::cli::server::check_certificates;
-use crate::cli::sockets::process_at;
+use crate::cli::sockets::{lock_owner, process_at};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Protection, TlsMode};
 use crate::limits::{CERTIFICATE_DAY_MS, DOCTOR_CERTIFICATE_DAYS_MIN, DOCTOR_CERTIFICATE_DAYS_WARN};
@@ -17,14 +17,16 @@ use crate::net::CertificateEnd;
 /// Checks the listeners of a node. `access` has the rules of the node, and `runs` is whether a process has the node's
 /// directory open.
 pub(super) fn checks(config: &Config, access: Option<&Access>, runs: bool) -> Vec<Finding> {
-    let mut findings = vec![ports(config, runs)];
+    let node = lock_owner(&config.data.join("lock"));
+    let mut findings = vec![ports(config, runs, node)];
     findings.extend(exposures(config, access));
     findings.extend(certificates(config));
     findings
 }
 
-/// Checks that the ports are free, or that the node itself has them.
-fn ports(config: &Config, runs: bool) -> Finding {
+/// Checks that the ports are free, or that the node itself has them. `node` is the process that has locked the node's
+/// directory, if it is known.
+fn ports(config: &Config, runs: bool, node: Option<u32>) -> Finding {
     let taken: Vec<_> = config.listeners().filter(|(_, _, address)| is_taken(*address)).collect();
     if taken.is_empty() {
         return Finding::ok("ports", if runs { "free, although a process has the directory open" } else { "free" });
@@ -33,7 +35,8 @@ fn ports(config: &Config, runs: bool) -> Finding {
     let detail = described.join(", ");
     // The node opens all its ports: if two processes have them, one is not the node.
     let owners: BTreeSet<_> = taken.iter().map(|(_, _, at)| process_at(*at).map(|(_, pid)| pid)).collect();
-    if runs && owners.len() == 1 {
+    let is_foreign = |owner: &u32| node.is_some_and(|node| node != *owner);
+    if runs && owners.len() == 1 && !owners.iter().flatten().any(is_foreign) {
         return Finding::ok("ports", format!("in use while the node runs: {detail}"));
     }
     Finding::fail("ports", detail, "stop that process, or give the node another port")
@@ -153,6 +156,23 @@ mod tests {
         assert!(user_of(address).ends_with(&format!("(pid {})", std::process::id())), "{}", user_of(address));
         drop(listener);
         assert!(!is_taken(address));
+    }
+
+    /// A taken port is good only if the process that runs the node has it, also if it is the only one that is taken.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_port_of_another_process_fails_while_the_node_runs() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let text = format!(
+            "cluster = \"harbour\"\nnode = 1\ndata = \"d\"\n[listen]\nhttp = \"127.0.0.1:{port}\"\n\
+             [[member]]\nid = 1\nclient = \"127.93.0.1:{port}\"\npeer = \"127.93.0.2:{port}\"\n"
+        );
+        let config = Config::from_toml("test", &text, []).expect("valid");
+        let own = std::process::id();
+        let level = |runs, node| ports(&config, runs, node).level;
+        assert_eq!([level(true, Some(own)), level(true, None)], [Level::Ok; 2]);
+        assert_eq!([level(true, Some(own + 1)), level(false, None)], [Level::Fail; 2]);
     }
 
     /// A certificate warns a month before its end, and fails a week before it.

@@ -20,7 +20,7 @@ pub(super) async fn checks(status: &Status, scraper: &Scraper) -> Vec<Finding> {
             Ok(scrape) => {
                 let scrape = scrape.of_node(node.id);
                 walls.extend(scrape.wall_ahead().map(|ahead| (node.id, ahead)));
-                findings.extend(counted(node.id, &scrape, status.led_ms));
+                findings.extend(counted(node.id, &scrape));
                 findings.extend(ending_certificate(node.id, &scrape, SystemClock::new().wall().0));
             }
             Err(why) => {
@@ -33,24 +33,22 @@ pub(super) async fn checks(status: &Status, scraper: &Scraper) -> Vec<Finding> {
     findings
 }
 
-/// Judges what one node has counted since it started. `led_ms` is for how long the leader has led.
-fn counted(node: u64, scrape: &Scrape, led_ms: u64) -> Vec<Finding> {
-    const CHECK: &str = "last hours";
+/// Judges what one node has counted in the last hour, or since it started if that is less, and the use of its quotas.
+/// What a node of an older build does not count is not judged.
+fn counted(node: u64, scrape: &Scrape) -> Vec<Finding> {
+    const CHECK: &str = "last hour";
     let started = scrape.largest("process_start_time_seconds");
     let up_secs = started.zip(scrape.wall).map_or(0.0, |(started, wall)| (wall as f64 - started).max(0.0));
-    // A node that has just started may have seen one change of the leader, which is no trend.
-    let hours = up_secs.max(3_600.0) / 3_600.0;
     let up = short((up_secs * 1_000.0) as u64);
-    let changes = scrape.sum("lockkeeper_raft_leader_changes_total").unwrap_or_default();
-    let uncounted = scrape.sum("lockkeeper_log_time_uncounted_seconds_total").unwrap_or_default();
+    let uncounted = scrape.largest("lockkeeper_log_time_uncounted_last_hour_seconds").unwrap_or_default();
     let mut findings = Vec::new();
-    let led = short(led_ms / 1_000 * 1_000);
-    let detail = format!("node {node} runs for {up}; changes of the leader: {changes}; the leader has led for {led}");
-    let advice = "a slow disk, a network that drops packets, or a timing profile that is too short";
-    let rate = changes / hours;
-    findings.push(Finding::below(CHECK, rate, [Some(DOCTOR_LEADERS_AN_HOUR_WARN), None], detail, advice));
-    if DOCTOR_UNCOUNTED_AN_HOUR_SECS_WARN < uncounted / hours {
-        let detail = format!("node {node} runs for {up}; not counted as log time: {uncounted:.1} s");
+    if let Some(changes) = scrape.largest("lockkeeper_raft_leader_changes_last_hour") {
+        let detail = format!("node {node} runs for {up}; changes of the leader in the last hour: {changes}");
+        let advice = "a slow disk, a network that drops packets, or a timing profile that is too short";
+        findings.push(Finding::below(CHECK, changes, [Some(DOCTOR_LEADERS_AN_HOUR_WARN), None], detail, advice));
+    }
+    if DOCTOR_UNCOUNTED_AN_HOUR_SECS_WARN < uncounted {
+        let detail = format!("node {node} runs for {up}; not counted as log time in the last hour: {uncounted:.1} s");
         findings.push(Finding::warn(CHECK, detail, "the leader stalls: give it a processor, and a faster disk"));
     }
     let quota = scrape.largest("lockkeeper_quota_used_ratio").unwrap_or_default();
@@ -85,30 +83,39 @@ pub(super) fn wall_clocks(walls: &[(u64, i64)]) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    fn scrape(changes: u64, uncounted: f64, quota: f64, up_secs: u64) -> Scrape {
+    /// A node that has run for a month, with what it counted in the last hour. Before that it counted much more.
+    fn scrape(changes: u64, uncounted: f64, quota: f64) -> Scrape {
         let text = format!(
-            "lockkeeper_raft_leader_changes_total{{node=\"1\"}} {changes}\nprocess_start_time_seconds 1000\n\
-             lockkeeper_log_time_uncounted_seconds_total{{node=\"1\"}} {uncounted}\n\
+            "lockkeeper_raft_leader_changes_last_hour{{node=\"1\"}} {changes}\nprocess_start_time_seconds 1000\n\
+             lockkeeper_raft_leader_changes_total{{node=\"1\"}} 9000\n\
+             lockkeeper_log_time_uncounted_last_hour_seconds{{node=\"1\"}} {uncounted}\n\
+             lockkeeper_log_time_uncounted_seconds_total{{node=\"1\"}} 9000\n\
              lockkeeper_quota_used_ratio{{node=\"1\",quota=\"locks\"}} {quota}\n"
         );
         let mut scrape = Scrape::parse(&text);
-        scrape.wall = Some(1_000 + up_secs);
+        scrape.wall = Some(1_000 + 30 * 86_400);
         scrape
     }
 
-    /// Counters are judged by the hour, because they count from the start of the node. The finding says for how long
-    /// the leader has led, because an average over a long time may hide a bad hour.
+    /// Only the last hour is judged: a bad hour after a good month is a warning, and a good hour after a bad month is
+    /// none.
     #[test]
-    fn counters_are_judged_by_the_hour() {
-        const HOUR_SECS: u64 = 3_600;
-        let led = |scrape: &Scrape, led_secs: u64| counted(1, scrape, led_secs * 1_000);
-        let bad =
-            |scrape: &Scrape| led(scrape, HOUR_SECS).iter().filter(|finding| finding.level == Level::Warn).count();
-        assert_eq!(bad(&scrape(3, 2.0, 0.8, 10)), 0);
-        assert_eq!(bad(&scrape(4, 2.1, 0.81, 10)), 3);
-        assert_eq!(bad(&scrape(40, 20.0, 0.1, 10 * HOUR_SECS)), 1);
-        let month = |changes| scrape(changes, 0.0, 0.0, 720 * HOUR_SECS);
-        assert!(led(&month(2_000), 40)[0].detail.ends_with("changes of the leader: 2000; the leader has led for 40s"));
+    fn the_last_hour_is_judged() {
+        let bad = |scrape: &Scrape| counted(1, scrape).iter().filter(|finding| finding.level == Level::Warn).count();
+        assert_eq!(bad(&scrape(3, 2.0, 0.8)), 0);
+        assert_eq!(bad(&scrape(4, 2.1, 0.81)), 3);
+        let findings = counted(1, &scrape(4, 2.1, 0.0));
+        let last = ["changes of the leader in the last hour: 4", "not counted as log time in the last hour: 2.1 s"];
+        for (finding, end) in findings.iter().zip(last) {
+            assert!(finding.detail.ends_with(end), "{}", finding.detail);
+        }
+    }
+
+    /// A node of an older build does not count by the hour, so it is not said to have had no change of the leader.
+    #[test]
+    fn what_a_node_does_not_count_is_no_finding() {
+        let older = Scrape::parse("lockkeeper_raft_leader_changes_total{node=\"1\"} 9000\n");
+        assert!(counted(1, &older).is_empty());
     }
 
     /// The certificate of any node that ends soon is a finding, whichever of its ports shows it. A node without TLS has

@@ -1,11 +1,14 @@
 //! What is counted from applied events. Every node applies the same events, so these counters grow alike on all nodes.
 
+use std::collections::VecDeque;
+
 use metrics::{Counter, Gauge, Histogram};
 
 use super::namespaces::{NamespaceSeries, Namespaces};
 use super::reasons::{self, Ended, GRANTED};
 use crate::config::{LockClass, MetricsLabels};
-use crate::model::{EndReason, Event, EventKind, Subject};
+use crate::limits;
+use crate::model::{EndReason, Event, EventKind, Subject, WallTime};
 use crate::mutex::Mutex;
 use crate::telemetry::{OTHER, Series};
 
@@ -13,6 +16,8 @@ pub(super) struct EventMetrics {
     sessions_opened: Counter,
     sessions_ended: Ended,
     leader_changes: Counter,
+    /// When the leader changed, the newest change first.
+    newest_leader_changes: Mutex<VecDeque<WallTime>>,
     leaderless_seconds: Gauge,
     classes: Classes,
     pub(super) namespaces: Mutex<Namespaces>,
@@ -25,6 +30,7 @@ impl EventMetrics {
             sessions_opened: counter("lockkeeper_sessions_opened_total", "Sessions that were opened"),
             sessions_ended: Ended::sessions(series),
             leader_changes: counter("lockkeeper_raft_leader_changes_total", "How often a new leader began to serve"),
+            newest_leader_changes: Mutex::default(),
             leaderless_seconds: series.gauge(
                 "lockkeeper_leaderless_seconds_total",
                 "Time without a leader, in seconds, as each new leader observed it",
@@ -33,6 +39,13 @@ impl EventMetrics {
             classes: Classes::new(series, &labels.classes),
             namespaces: Mutex::new(Namespaces::new(series.clone(), &labels.namespaces)),
         }
+    }
+
+    /// Returns how often a new leader began to serve within the hour before `now`. A node that catches up applies older
+    /// changes, too. Their log time would not show their age, because it stands still in an idle cluster.
+    pub(super) fn leader_changes_last_hour(&self, now: WallTime) -> usize {
+        let is_new = |at: &&WallTime| now.0.saturating_sub(at.0) <= limits::METRICS_HOUR_MS;
+        self.newest_leader_changes.lock().iter().filter(is_new).count()
     }
 
     pub(super) fn count(&self, events: &[Event]) {
@@ -47,6 +60,9 @@ impl EventMetrics {
                 (EventKind::LeaderlessGap { gap_ms }, _) => {
                     self.leader_changes.increment(1);
                     self.leaderless_seconds.increment(*gap_ms as f64 / 1e3);
+                    let mut newest = self.newest_leader_changes.lock();
+                    newest.truncate(limits::METRICS_LEADER_CHANGES_MAX - 1);
+                    newest.push_front(event.wall);
                 }
                 (kind, Some(namespace)) => {
                     let (series, class) = (namespaces.of(namespace), self.classes.of(&event.subject));

@@ -32,6 +32,8 @@ pub(super) struct Metrics {
     applied: Gauge,
     proposals_waiting: Gauge,
     uncounted_seconds: Gauge,
+    uncounted_last_hour: Gauge,
+    leader_changes_last_hour: Gauge,
     wal_bytes: Gauge,
     snapshot_bytes: Gauge,
     mirror_bytes: Gauge,
@@ -84,6 +86,14 @@ impl Metrics {
             uncounted_seconds: gauge(
                 "lockkeeper_log_time_uncounted_seconds_total",
                 "Real time, in seconds, that did not become log time on this leader although a deadline existed",
+            ),
+            uncounted_last_hour: gauge(
+                "lockkeeper_log_time_uncounted_last_hour_seconds",
+                "Real time of the last hour, in seconds, that did not become log time while this node led",
+            ),
+            leader_changes_last_hour: gauge(
+                "lockkeeper_raft_leader_changes_last_hour",
+                "How often a new leader began to serve within the last hour",
             ),
             wal_bytes: gauge("lockkeeper_wal_size_bytes", "Size of the log files"),
             snapshot_bytes: gauge("lockkeeper_snapshot_size_bytes", "Size of the newest snapshot file"),

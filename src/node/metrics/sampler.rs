@@ -1,5 +1,6 @@
 //! Measures from time to time what is not counted as it happens.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::namespaces::{LongestWaits, Tally};
@@ -13,9 +14,11 @@ use crate::storage::DiskUse;
 /// [`limits::METRICS_SEARCH_MS`].
 pub(in crate::node) async fn run(node: Node) {
     let mut searched: Option<Instant> = None;
+    let mut samples = VecDeque::new();
     loop {
         let now = node.core.clock.now();
         node.core.measure(node.tasks.alive(), node.leads());
+        node.core.measure_hour(&mut samples, now);
         node.core.measure_namespaces().await;
         if searched.is_none_or(|at| Duration::from_millis(limits::METRICS_SEARCH_MS) <= now.since(at)) {
             searched = Some(now);
@@ -27,6 +30,20 @@ pub(in crate::node) async fn run(node: Node) {
             return;
         }
     }
+}
+
+/// Returns by how much the time that was not counted has grown within the last hour, or since the first sample. Samples
+/// are kept once a minute, so the result covers up to a minute more than the hour.
+fn grown(samples: &mut VecDeque<(Instant, Duration)>, now: Instant, uncounted: Duration) -> Duration {
+    let (pause, hour) = (limits::METRICS_SAMPLE_MS, limits::METRICS_HOUR_MS);
+    if samples.back().is_none_or(|(at, _)| Duration::from_millis(pause) <= now.since(*at)) {
+        samples.push_back((now, uncounted));
+    }
+    // The first sample becomes the newest one that is an hour old.
+    while samples.get(1).is_some_and(|(at, _)| Duration::from_millis(hour) <= now.since(*at)) {
+        samples.pop_front();
+    }
+    samples.front().map_or(Duration::ZERO, |(_, first)| uncounted.saturating_sub(*first))
 }
 
 impl Core {
@@ -45,6 +62,14 @@ impl Core {
         let view = self.consensus.watch().borrow().clone();
         metrics.applied.set(view.applied.unwrap_or_default() as f64);
         metrics.peers.update(self.id, &view, leads);
+    }
+
+    /// Records what happened in the last hour.
+    fn measure_hour(&self, samples: &mut VecDeque<(Instant, Duration)>, now: Instant) {
+        let metrics = &self.shared.metrics;
+        let changes = metrics.events.leader_changes_last_hour(self.clock.wall());
+        metrics.leader_changes_last_hour.set(changes as f64);
+        metrics.uncounted_last_hour.set(grown(samples, now, self.queue.all_uncounted()).as_secs_f64());
     }
 
     /// Records the sizes of all namespaces. Looks at a limited number of them at a time.
@@ -98,5 +123,35 @@ impl Core {
             // The runtime ends.
             Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last hour has what was counted since the sampler began, until it is more than an hour ago. The number of
+    /// samples is limited.
+    #[test]
+    fn the_last_hour_forgets_what_is_older() {
+        const MINUTE_SECS: u64 = 60;
+        let mut samples = VecDeque::new();
+        let mut at = |secs: u64, uncounted_ms: u64| {
+            let (now, uncounted) = (Instant::from_nanos(secs * 1_000_000_000), Duration::from_millis(uncounted_ms));
+            let grown = grown(&mut samples, now, uncounted);
+            assert!(samples.len() <= 62, "{} samples", samples.len());
+            grown.as_millis()
+        };
+        assert_eq!(at(0, 500), 0, "counted before the sampler began");
+        assert_eq!(at(1, 600), 100);
+        for minute in 1..=60 {
+            assert_eq!(at(minute * MINUTE_SECS, 600), 100, "minute {minute}");
+        }
+        assert_eq!(at(61 * MINUTE_SECS - 1, 800), 300);
+        assert_eq!(at(61 * MINUTE_SECS, 800), 200);
+        for minute in 62..=120 {
+            assert_eq!(at(minute * MINUTE_SECS, 800), 200, "minute {minute}");
+        }
+        assert_eq!(at(121 * MINUTE_SECS, 800), 0);
     }
 }

@@ -81,6 +81,23 @@ fn events_have_their_reasons() {
     assert_eq!((of("raft_leader_changes_total", ""), of("leaderless_seconds_total", "")), (1.0, 0.25));
 }
 
+/// A node that catches up counts only the changes of the leader that happened within the last hour, of the newest ones
+/// that it remembers.
+#[test]
+fn an_old_change_of_the_leader_is_not_of_the_last_hour() {
+    let metrics = events(&MetricsLabels::default());
+    let change = |wall: u64| {
+        let gap = event("ci", "a", EventKind::LeaderlessGap { gap_ms: 250 });
+        Event { subject: Subject::Cluster, namespace: None, wall: WallTime(wall), ..gap }
+    };
+    let last_hour = |now: u64| metrics.leader_changes_last_hour(WallTime(now));
+    let hour = limits::METRICS_HOUR_MS;
+    metrics.count(&[1, 2, hour].map(change));
+    assert_eq!([hour, hour + 1, hour + 2, hour + 3, 2 * hour + 1].map(last_hour), [3, 3, 2, 1, 0]);
+    metrics.count(&vec![change(2 * hour); limits::METRICS_LEADER_CHANGES_MAX + 1]);
+    assert_eq!(last_hour(2 * hour), limits::METRICS_LEADER_CHANGES_MAX);
+}
+
 /// The first 32 namespaces have separate series, or those that the config lists. All others share one.
 #[test]
 fn namespaces_beyond_the_limit_share_their_series() {
