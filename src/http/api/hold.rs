@@ -28,7 +28,7 @@ use crate::client::{
 };
 use crate::clock::millis;
 use crate::limits;
-use crate::model::{Acquire, EndReason, Handle, Instance, LockName, Place};
+use crate::model::{Acquire, EndReason, Handle, Instance, LockName, Patience, Place};
 use crate::service::LockService;
 
 /// What a `hold` asks for.
@@ -54,6 +54,8 @@ pub(super) struct Hold<S> {
     /// Length of the hold's own lease.
     lease: Option<Duration>,
     is_set: bool,
+    /// Whether the request may wait.
+    waits: bool,
     pace: Pace,
     /// When to send the next event of a hold that may end before its session. Other events follow the session's
     /// renewals.
@@ -94,6 +96,7 @@ impl<S: LockService> Hold<S> {
             grace: terms.grace,
             lease: terms.acquire.lease_ms.map(Duration::from_millis),
             is_set: terms.is_set,
+            waits: terms.acquire.patience != Patience::Try,
             pace: Pace::of_session(terms.ttl),
             beat: None,
             sender,
@@ -270,11 +273,15 @@ impl<S: LockService> Hold<S> {
         }
     }
 
-    /// Sends an event. Returns the reason if the client does not take it.
+    /// Sends an event. Returns the reason if the client does not take it, or the node stops before it does.
     async fn send(&mut self, event: HoldEvent) -> Option<Departure> {
-        let taken = sent(&self.sender, Ok(event), self.pace.silence()).await;
+        let departure = tokio::select! {
+            biased;
+            taken = sent(&self.sender, Ok(event), self.pace.silence()) => (!taken).then_some(Departure::Broken),
+            _ = self.context.stopped() => Some(Departure::Stopping),
+        };
         self.refusal = None;
-        (!taken).then_some(Departure::Broken)
+        departure
     }
 
     fn granted(&self, session: &Session<S>, guards: &SetGuard, resumed: bool) -> HoldEvent {
@@ -316,7 +323,7 @@ impl<S: LockService> Hold<S> {
     }
 
     /// Sends the last event.
-    async fn depart(mut self, session: Session<S>, departure: Departure) {
+    async fn depart(self, session: Session<S>, departure: Departure) {
         let last = match departure {
             Departure::Broken => return,
             Departure::Stopping if self.refusal.is_some() => return self.refuse(Self::unanswered()),
@@ -351,7 +358,11 @@ impl<S: LockService> Hold<S> {
                 if reason == Some(EndReason::Released) { HoldEvent::Released(end) } else { HoldEvent::Lost(end) }
             }
         };
-        self.send(last).await;
+        tokio::select! {
+            biased;
+            _ = sent(&self.sender, Ok(last), self.pace.silence()) => {}
+            () = self.context.last_taken() => {}
+        }
     }
 
     /// Returns the HTTP addresses of the other nodes. The first stream that asks for them looks for all.

@@ -177,11 +177,7 @@ impl<S: LockService> RequestContext<S> {
         let tasks = self.api.tasks.clone();
         tasks.run(async move {
             let (mut stopped, mut left) = (pin!(self.stopped()), READY_AT_STOP_MAX);
-            // No caller delays a stop for longer than the port waits for its streams.
-            let mut over = pin!(async {
-                self.stopped().await;
-                sleep(Duration::from_millis(limits::CLOSE_WAIT_MS)).await;
-            });
+            let mut over = pin!(self.last_taken());
             loop {
                 let event = tokio::select! {
                     biased;
@@ -207,6 +203,13 @@ impl<S: LockService> RequestContext<S> {
             }
         });
         events
+    }
+
+    /// Waits until the node stops, and then for as long as its callers may take to receive their last events. That is
+    /// half the time that the node waits for its ports, so no caller uses up that time.
+    pub(super) async fn last_taken(&self) {
+        self.stopped().await;
+        sleep(Duration::from_millis(limits::CLOSE_WAIT_MS / 2)).await;
     }
 }
 
@@ -322,6 +325,18 @@ mod tests {
         assert_eq!(ticks, READY_AT_STOP_MAX);
         let Failed::Service(error, _) = last else { panic!("{last:?}") };
         assert!(matches!(*error, ServiceError::Stopping), "{error}");
+    }
+
+    /// A stream whose caller takes nothing ends before the node that stops has waited for its ports.
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_takes_nothing_delays_no_stop() {
+        let (context, stop) = context(&Fake::new());
+        let tasks = context.api.tasks.clone();
+        let events = context.stream(Ticks);
+        stop.send_replace(true);
+        let port = Duration::from_millis(limits::CLOSE_WAIT_MS - 1);
+        tokio::time::timeout(port, tasks.ended()).await.expect("it ends before the port");
+        assert_eq!(events.len(), 1, "the caller is there and has taken nothing");
     }
 
     /// A caller that takes nothing in time is cut off.

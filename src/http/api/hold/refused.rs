@@ -30,6 +30,12 @@ impl<S: LockService> Hold<S> {
             | ClientError::SessionLost { .. }
             | ClientError::HoldEnded { .. } => self.decided().await,
         };
+        if let ClientError::NotAcquired { lock, holder: None, closed: None } = &error
+            && self.waits
+        {
+            // This copy had no place: an earlier one had the whole wait, and the lock may be free now.
+            return Failed::WaitOver { lock: lock.to_string(), decided: at };
+        }
         Failed::of_client(error, &self.context.namespace, at)
     }
 

@@ -9,6 +9,7 @@ use super::super::tests::fake::{Fake, TTL, context};
 use super::*;
 use crate::model::{RequestId, SessionId};
 use crate::net::CertificateState;
+use crate::rpc::Tasks;
 
 /// The events of a hold of the lock `a`, at a node that runs.
 struct Stream {
@@ -16,6 +17,7 @@ struct Stream {
     refused: oneshot::Receiver<Failed>,
     certificate: CertificateState,
     stop: watch::Sender<bool>,
+    tasks: Tasks,
 }
 
 impl Stream {
@@ -25,7 +27,7 @@ impl Stream {
 
     fn begin_with(fake: &Fake, body: Value, grace: Option<Duration>) -> Self {
         let (context, stop) = context(fake);
-        let certificate = context.certificate.clone();
+        let (certificate, tasks) = (context.certificate.clone(), context.api.tasks.clone());
         let body: AcquireBody = serde_json::from_value(body).expect("fields");
         let acquire = body.acquire(RequestId { session: SessionId::new(0, 1), number: 1 }).expect("an acquire");
         let terms = Terms {
@@ -39,7 +41,7 @@ impl Stream {
             acquire,
         };
         let (events, refused) = Hold::begin(context, terms);
-        Self { events, refused, certificate, stop }
+        Self { events, refused, certificate, stop, tasks }
     }
 
     /// Returns the next event, if there is one within three TTLs.
@@ -143,6 +145,42 @@ async fn a_stop_before_the_first_event_leaves_doubt() {
     let refused = timeout(TTL, stream.refused).await.expect("answered").expect("refused");
     let Failed::Service(error, _) = refused else { panic!("another error") };
     assert!(error.leaves_doubt(), "{error}");
+}
+
+/// A hold whose caller stopped reading ends before the node that stops has waited for its ports, also while it sends
+/// an event. No break is reported, so that the grace does not begin: the caller may continue its hold at another node.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_takes_nothing_delays_no_stop() {
+    for sends in [false, true] {
+        let fake = Fake::new();
+        let stream = Stream::begin_with(&fake, json!({"lock": "a"}), Some(IN_TIME));
+        let beat = TTL / limits::HOLD_RENEWALS_A_TTL;
+        while stream.events.len() < limits::HOLD_EVENTS_WAITING_MAX {
+            tokio::time::sleep(beat).await;
+        }
+        if sends {
+            // The next event does not fit. The silence after which the stream counts as broken is longer.
+            tokio::time::sleep(3 * beat / 2).await;
+        }
+        stream.stop.send_replace(true);
+        let port = Duration::from_millis(limits::CLOSE_WAIT_MS - 1);
+        timeout(port, stream.tasks.ended()).await.expect("it ends before the port");
+        tokio::time::sleep(2 * TTL).await;
+        assert_eq!((stream.events.len(), fake.disconnects()), (limits::HOLD_EVENTS_WAITING_MAX, 0));
+    }
+}
+
+/// A repetition whose wait was over before it arrived is refused for that reason, and not because of a holder: the lock
+/// may be free. A request that does not wait has met a holder or a waiter.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_was_over_before_names_no_holder() {
+    for (wait_ms, is_over) in [(60_000, true), (0, false)] {
+        let fake = Fake::new();
+        fake.end_waits();
+        let stream = Stream::begin(&fake, json!({"lock": "a", "wait_ms": wait_ms}));
+        let refused = timeout(TTL, stream.refused).await.expect("answered").expect("refused");
+        assert_eq!(matches!(&refused, Failed::WaitOver { lock, .. } if lock == "a"), is_over, "{refused:?}");
+    }
 }
 
 /// What the client of a hold learns from its events. `lost_after` of them, all renewals are lost.

@@ -91,6 +91,8 @@ struct Inner {
     silent: bool,
     /// The place that acquires get; they are granted if there is none.
     place: Option<u64>,
+    /// Whether the waits of all acquires are over.
+    waits_are_over: bool,
     /// When the last grant or its lease ends.
     ends: Option<LogTime>,
     /// Whether queries are refused, as after the end of the caller's token.
@@ -135,6 +137,11 @@ impl Fake {
     /// Gives each acquire from now on this place in the queue, and the same place to acquires that wait already.
     pub(in crate::http::api) fn queue_acquires(&self, place: u64) {
         self.with(|inner| inner.place = Some(place));
+    }
+
+    /// Answers each acquire from now on that its wait is over.
+    pub(in crate::http::api) fn end_waits(&self) {
+        self.with(|inner| inner.waits_are_over = true);
     }
 
     /// Loses all renewals from now on.
@@ -249,6 +256,9 @@ impl LockService for Fake {
         if let Command::Acquire(acquire) = &call.command {
             self.received.send_modify(|(acquires, _)| *acquires += 1);
             sleep(self.with(|inner| inner.acquire_takes)).await;
+            if self.with(|inner| inner.waits_are_over) {
+                return Ok(self.reply(Outcome::TimedOut));
+            }
             let granted = || Outcome::Granted(self.grant(acquire));
             return Ok(self.reply(self.queued().map_or_else(granted, Outcome::Queued)));
         }
