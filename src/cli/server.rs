@@ -191,9 +191,7 @@ impl Server {
             tracing::info!("the changed certificates are in use");
             self.node.audit_certificates();
         }
-        let mut errors: Vec<_> = reloaded.into_iter().filter_map(Result::err).collect();
-        errors.dedup();
-        errors
+        distinct(reloaded.into_iter().filter_map(Result::err))
     }
 
     /// Logs the warnings that are new, and shows all of them in the node's status.
@@ -242,6 +240,17 @@ impl Server {
     }
 }
 
+/// Returns the first of all values that are equal.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for value in values {
+        if !kept.contains(&value) {
+            kept.push(value);
+        }
+    }
+    kept
+}
+
 /// Reads the files of all certificates as a start does, and returns the certificate of each port.
 pub(super) fn check_certificates(config: &Config) -> Result<Vec<CertificateEnd>, Failure> {
     let mut own = Vec::new();
@@ -277,4 +286,16 @@ async fn bind(address: SocketAddr, peers: &str, instead: &str) -> Result<TcpList
         let detail = format!("cannot listen on {address} for {peers}: {error}; {next}");
         Failure { names_next_step: true, ..Failure::new(ErrorCode::Unreachable, detail) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first and the last port share files that cannot be used, and the one between them has others: each error is
+    /// a warning once.
+    #[test]
+    fn ports_that_share_files_share_their_error() {
+        assert_eq!(distinct(["shared", "own", "shared"].into_iter()), ["shared", "own"]);
+    }
 }
