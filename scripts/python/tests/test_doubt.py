@@ -22,6 +22,7 @@ from lockkeeper_client.core.claim import LockRequest, acquire, change
 from lockkeeper_client.core.clock import MILLISECOND, SECOND
 from lockkeeper_client.core.endpoints import Endpoints
 from lockkeeper_client.core.errors import CLASSES, error_of
+from lockkeeper_client.core.events import apply
 from lockkeeper_client.core.follow import follow
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
@@ -29,7 +30,7 @@ from lockkeeper_client.core.keep import close, keep
 from lockkeeper_client.core.lease import LeaseState, acquire_lease
 from lockkeeper_client.core.link import Answer, Link
 from lockkeeper_client.core.metadata import Metadata
-from lockkeeper_client.core.release import release
+from lockkeeper_client.core.release import leave, release
 from lockkeeper_client.core.session import Session
 from lockkeeper_client.core.steps import Exchange, Listen, NotAnswered, NotSent, Pause, Steps, never
 
@@ -451,6 +452,49 @@ def test_a_log_that_raises_hides_no_loss(raising: None) -> None:
     hold.lose("broken", "a test")
     with pytest.raises(LockLost):
         hold.check()
+
+
+def _fails(*_: object) -> None:
+    raise ValueError("a fault of the program")
+
+
+def test_a_function_that_fails_ends_no_renewals(raising: None) -> None:
+    """The function of a lost hold fails, and so does the log of that. The other hold is kept, and its loss reported."""
+    cluster = Cluster([QUEUED])
+    broken, kept = cluster.hold("a"), cluster.hold("b")
+    lost: list[LockLost] = []
+    broken.on_lost(_fails)
+    kept.on_lost(lost.append)
+    broken.lose("broken", "a test")
+    cluster.run(keep(cluster.session), 1_200 * SECOND)
+    assert cluster.session.ended is None and cluster.session.watched() == [kept] and not lost
+    kept.lose("broken", "a test")
+    cluster.run(keep(cluster.session), 1_500 * SECOND)
+    assert len(lost) == 1
+
+
+def test_a_function_that_fails_ends_no_stream_of_events(raising: None) -> None:
+    """A client asks for the lock, and a function of the holder fails, and so does the log: the next one is called."""
+    cluster = Cluster([QUEUED])
+    hold = cluster.hold("a")
+    asked: list[tuple[str, str]] = []
+    hold.on_asked(_fails)
+    hold.on_asked(lambda by, why: asked.append((by, why)))
+    apply(cluster.session, "revoke-requested", {"token": "7", "by": "x", "why": "y"})
+    assert asked == [("x", "y")]
+
+
+def test_a_log_that_raises_adds_no_error(raising: None, caplog: pytest.LogCaptureFixture) -> None:
+    """The program logs all levels: the end of a block, a close, and a change that settles an upgrade end as without."""
+    caplog.set_level(logging.DEBUG, "lockkeeper_client")
+    cluster = Cluster([LOST])
+    cluster.run(leave(cluster.hold("a"), None))
+    assert len(cluster.background) == 1, "the release continues"
+    cluster.run(close(cluster.session, SECOND))
+    refused = Cluster([QUEUED], ["not-held"])
+    hold = refused.hold("a")
+    hold.upgrades[refused.session.draw()[0]] = True
+    refused.run(change(hold, "value", value="v"))
 
 
 def test_the_loss_of_a_lease_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import socket
 import threading
 from asyncio.selector_events import BaseSelectorEventLoop
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from lockkeeper_client import Client, Error, InvalidArgument, OutcomeUnknown, Unavailable, _process
-from lockkeeper_client._tasks import Tasks
+from lockkeeper_client._tasks import LOOKUP_AGE_MAX, Tasks
 from lockkeeper_client._threads import Threads, Wake
 from lockkeeper_client.core.base import check
 from lockkeeper_client.core.claim import LockRequest, acquire
@@ -244,7 +245,10 @@ def test_a_task_tries_the_address_after_a_silent_one(monkeypatch: pytest.MonkeyP
     connect = BaseSelectorEventLoop.sock_connect
     resolve = socket.getaddrinfo
 
+    sockets: list[socket.socket] = []
+
     async def silent_at_first(loop: Any, sock: socket.socket, address: Any) -> None:
+        sockets.append(sock)
         if address[0] == "127.0.0.2":
             await asyncio.Event().wait()
         await connect(loop, sock, address)
@@ -257,10 +261,10 @@ def test_a_task_tries_the_address_after_a_silent_one(monkeypatch: pytest.MonkeyP
     create = asyncio.BaseEventLoop.create_connection
 
     async def as_uvloop(
-        loop: Any, factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, server_hostname: Any = None
+        loop: Any, factory: Any, host: Any = None, port: Any = None, *, sock: Any, ssl: Any, server_hostname: Any
     ) -> Any:
         """Has only options that the loop of uvloop has, too."""
-        return await create(loop, factory, host, port, ssl=ssl, server_hostname=server_hostname)
+        return await create(loop, factory, host, port, sock=sock, ssl=ssl, server_hostname=server_hostname)
 
     async def main() -> None:
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
@@ -272,6 +276,112 @@ def test_a_task_tries_the_address_after_a_silent_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", as_uvloop)
     monkeypatch.setattr(socket, "getaddrinfo", two)
     asyncio.run(main())
+    assert [sock.fileno() for sock in sockets] == [-1, -1], "no socket stays open"
+
+
+class _Resolver:
+    """Resolves the name `node` to `addresses`, but not before it is `released`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: tuple[Any, ...]) -> None:
+        self.released = threading.Event()
+        self.lookups = 0
+        self._resolve = socket.getaddrinfo
+        self._addresses = addresses
+        monkeypatch.setattr(socket, "getaddrinfo", self._getaddrinfo)
+
+    def _getaddrinfo(self, host: Any, port: Any, *args: Any, **named: Any) -> Any:
+        if host != "node":
+            return self._resolve(host, port, *args, **named)
+        self.lookups += 1
+        self.released.wait(10)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, port, *rest)) for at, *rest in self._addresses]
+
+
+async def _node() -> tuple[asyncio.Server, Endpoint]:
+    """Returns a server that closes each connection, and its address under the name `node`."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    return server, Endpoint("node", server.sockets[0].getsockname()[1], False)
+
+
+@pytest.mark.parametrize(("later", "lookups"), [(0, 1), (LOOKUP_AGE_MAX + 1, 2)])
+def test_a_task_waits_no_longer_than_its_time_for_a_name(
+    monkeypatch: pytest.MonkeyPatch, later: int, lookups: int
+) -> None:
+    """Two attempts fail in time while the resolver is slow. Its answer is used soon after, but not much later."""
+    resolver, outage = _Resolver(monkeypatch, ("127.0.0.1",)), Outage()
+
+    async def main() -> None:
+        server, node = await _node()
+        tasks = Tasks(lambda: outage.now, None)
+        for _ in range(2):
+            with pytest.raises(NotSent, match="not resolved"):
+                await tasks.connect(node, SECOND // 100)
+        (lookup,) = asyncio.all_tasks() - {asyncio.current_task()}
+        resolver.released.set()
+        await asyncio.wait([lookup])
+        outage.now += later
+        (await tasks.connect(node, PATIENCE)).close()
+        server.close()
+
+    asyncio.run(main())
+    assert resolver.lookups == lookups
+
+
+def test_the_end_of_a_client_ends_its_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is closed while a name is looked up: the task ends, and the attempt that waits for it fails."""
+    resolver = _Resolver(monkeypatch, ("127.0.0.1",))
+
+    async def main() -> None:
+        tasks = Tasks(lambda: 0, None)
+        attempt = asyncio.create_task(tasks.connect(Endpoint("node", 1, False), PATIENCE))
+        while not resolver.lookups:
+            await asyncio.sleep(0)
+        lookups = asyncio.all_tasks() - {asyncio.current_task(), attempt}
+        await tasks.close(0)
+        await asyncio.wait(lookups)
+        assert all(lookup.cancelled() for lookup in lookups)
+        with pytest.raises(NotSent, match="not resolved"):
+            await attempt
+        resolver.released.set()
+
+    asyncio.run(main())
+
+
+def test_a_task_connects_to_the_whole_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address of a node is valid on one link only. A connection to it names the link."""
+    resolver = _Resolver(monkeypatch, ("fe80::1", 0, 3))
+    resolver.released.set()
+    tried: list[object] = []
+
+    async def unreachable(loop: Any, sock: socket.socket, address: Any) -> None:
+        tried.append(address)
+        raise OSError("a test")
+
+    monkeypatch.setattr(BaseSelectorEventLoop, "sock_connect", unreachable)
+    with pytest.raises(NotSent, match="a test"):
+        asyncio.run(Tasks(lambda: 0, None).connect(Endpoint("node", 1, False), PATIENCE))
+    assert tried == [("fe80::1", 1, 0, 3)]
+
+
+def test_a_handshake_has_all_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of four addresses is reached: the share of an address does not bound the handshake."""
+    resolver = _Resolver(monkeypatch, *[("127.0.0.1",)] * 4)
+    resolver.released.set()
+    given: list[float] = []
+    timeout = asyncio.timeout
+
+    def recorded(seconds: float) -> asyncio.Timeout:
+        given.append(seconds)
+        return timeout(seconds)
+
+    async def main() -> None:
+        server, node = await _node()
+        (await Tasks(lambda: 0, None).connect(node, 2 * SECOND)).close()
+        server.close()
+
+    monkeypatch.setattr(asyncio, "timeout", recorded)
+    asyncio.run(main())
+    assert given == [0.5, 2.0]
 
 
 class _Slow(BaseConnection):
@@ -358,7 +468,7 @@ def test_an_exit_takes_2_s_without_nodes(silent: Outage, monkeypatch: pytest.Mon
 
 
 def test_a_session_that_no_thread_renews_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process may start no more threads: the caller gets an error, and the session is closed at once."""
+    """The process may start no more threads, and its log raises: the caller gets an error, and the session ends."""
     state, closed = Outage().session(), list[object]()
 
     def close(session: Session, patience: int, *, lost: bool = False) -> Steps[None]:
@@ -368,7 +478,12 @@ def test_a_session_that_no_thread_renews_is_closed(monkeypatch: pytest.MonkeyPat
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    def log(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(_process, "_open", {})
     monkeypatch.setattr("lockkeeper_client.core.keep.close", close)
+    monkeypatch.setattr(logging.Logger, "log", log)
     with Client("http://127.0.0.1:1") as lk:
         monkeypatch.setattr(threading.Thread, "start", start)
         with pytest.raises(Unavailable, match="no thread"):

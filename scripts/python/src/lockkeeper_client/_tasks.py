@@ -5,7 +5,8 @@ import logging
 import os
 import socket
 import ssl
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar
 
 from .core.clock import SECOND, Clock
 from .core.driver import BaseConnection, Driver
@@ -16,6 +17,11 @@ from .core.steps import CONNECT_TIME_MAX, READ_BYTES, NotAnswered, NotSent, Step
 Result = TypeVar("Result")
 
 log = logging.getLogger("lockkeeper_client")
+
+Addresses: TypeAlias = list[tuple[Any, ...]]
+
+LOOKUP_AGE_MAX = 60 * SECOND
+"""Addresses whose lookup began earlier are not used: the host may have others now."""
 
 
 class Connection(BaseConnection):
@@ -62,34 +68,67 @@ class Tasks(Driver[Connection]):
     def __init__(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
         super().__init__(clock, tls)
         self._background: set[asyncio.Task[None]] = set()
+        self._lookups: dict[Endpoint, tuple[int, asyncio.Task[Addresses]]] = {}
+        """When each lookup began that runs, or that no attempt has used."""
 
     async def connect(self, endpoint: Endpoint, timeout: int) -> Connection:
         context = (self._tls or ssl.create_default_context()) if endpoint.tls else None
+        name = endpoint.host if context is not None else None
+        longest = min(timeout, CONNECT_TIME_MAX)
         try:
-            reader, writer = await self._connected(endpoint, timeout, context)
+            addresses = await self._addresses(endpoint, longest)
+            # A name that resolves slowly leaves its addresses their time.
+            end = self._clock() + longest
+            sock = await self._connected(addresses, end)
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                async with asyncio.timeout(max(1, end - self._clock()) / SECOND):
+                    reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name)
+            except BaseException:
+                sock.close()
+                raise
         except (OSError, ValueError) as error:
             # A name that cannot be encoded is a ValueError.
             raise NotSent(str(error) or "no connection in time") from error
-        sock: socket.socket | None = writer.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return self.opened(Connection(reader, writer))
 
-    async def _connected(
-        self, endpoint: Endpoint, timeout: int, context: ssl.SSLContext | None
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Tries the addresses of the host one after another: each gets its share of the time that is left."""
-        name = endpoint.host if context is not None else None
-        found = await asyncio.get_running_loop().getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-        # A name that resolves slowly leaves its addresses their time.
-        end = self._clock() + min(timeout, CONNECT_TIME_MAX)
+    async def _addresses(self, endpoint: Endpoint, timeout: int) -> Addresses:
+        """Returns the addresses of the host. After `timeout` ns the lookup continues for the next attempt."""
+        now = self._clock()
+        began, lookup = self._lookups.get(endpoint, (now, None))
+        if lookup is None or (lookup.done() and LOOKUP_AGE_MAX < now - began):
+            loop = asyncio.get_running_loop()
+            steps = loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+            lookup = loop.create_task(steps, name="lockkeeper")
+            self._lookups[endpoint] = now, lookup
+
+            def ended(lookup: asyncio.Task[Addresses]) -> None:
+                if lookup.cancelled() or lookup.exception() is not None:
+                    self._lookups.pop(endpoint, None)
+
+            lookup.add_done_callback(ended)
+        await asyncio.wait({lookup}, timeout=timeout / SECOND)
+        if not lookup.done() or lookup.cancelled():
+            raise NotSent("the name is not resolved in time")
+        # If these addresses are of no use, the next attempt looks for others.
+        self._lookups.pop(endpoint, None)
+        return lookup.result()
+
+    async def _connected(self, addresses: Addresses, end: int) -> socket.socket:
+        """Tries the addresses of a host one after another until `end`. A silent one leaves the others their share."""
+        loop = asyncio.get_running_loop()
         failed = OSError("the host has no address")
-        for left, (*_, address) in zip(range(len(found), 0, -1), found, strict=True):
+        for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
             try:
-                async with asyncio.timeout(max(1, (end - self._clock()) // left) / SECOND):
-                    return await asyncio.open_connection(
-                        str(address[0]), endpoint.port, ssl=context, server_hostname=name
-                    )
+                connecting = socket.socket(family, kind, protocol)
+                try:
+                    connecting.setblocking(False)
+                    async with asyncio.timeout(max(1, (end - self._clock()) // left) / SECOND):
+                        await loop.sock_connect(connecting, address)
+                except BaseException:
+                    connecting.close()
+                    raise
+                return connecting
             except OSError as error:
                 failed = error
         raise failed
@@ -115,12 +154,13 @@ class Tasks(Driver[Connection]):
         """Performs the steps of an operation in a task. Its errors are logged."""
 
         async def work() -> None:
-            try:
-                await self.run(steps)
-            except Error as error:
-                log.debug("a background operation ended: %s", error)
-            except Exception:
-                log.exception("a background operation failed")
+            with suppress(Exception):
+                try:
+                    await self.run(steps)
+                except Error as error:
+                    log.debug("a background operation ended: %s", error)
+                except Exception:
+                    log.exception("a background operation failed")
 
         task = asyncio.get_running_loop().create_task(work(), name="lockkeeper")
         self._background.add(task)
@@ -131,6 +171,7 @@ class Tasks(Driver[Connection]):
         """Drops the parent's connections and tasks in the child of a fork."""
         super().forked()
         self._background = set()
+        self._lookups = {}
 
     async def close(self, patience: int) -> None:
         """Waits until the background operations are done, at most `patience` ns, and closes the idle connections."""
@@ -140,4 +181,7 @@ class Tasks(Driver[Connection]):
             _, open_tasks = await asyncio.wait(tasks, timeout=patience / SECOND)
             for task in open_tasks:
                 task.cancel()
+        for _, lookup in self._lookups.values():
+            lookup.cancel()
+        self._lookups = {}
         self.close_idle()

@@ -6,6 +6,7 @@ import selectors
 import socket
 import ssl
 import threading
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from .core.clock import SECOND, Clock
@@ -138,17 +139,20 @@ class Threads(Driver[Connection]):
         """
 
         def work() -> None:
-            try:
-                self.run(steps, wake)
-            except Error as error:
-                log.debug("a background operation ended: %s", error)
-            except Exception:
-                log.exception("a background operation failed")
+            with suppress(Exception):
+                try:
+                    self.run(steps, wake)
+                except Error as error:
+                    log.debug("a background operation ended: %s", error)
+                except Exception:
+                    log.exception("a background operation failed")
 
         try:
             threading.Thread(target=work, name=name, daemon=True).start()
         except RuntimeError as error:
-            log.log(logging.DEBUG if exiting() else logging.ERROR, "a background operation was not started: %s", error)
+            level = logging.DEBUG if exiting() else logging.ERROR
+            with suppress(Exception):
+                log.log(level, "a background operation was not started: %s", error)
             steps.close()
             return False
         return True

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -108,7 +109,8 @@ def settle(hold: HoldState, retry: Retry | None = None) -> Steps[None]:
             raise
         except Error as error:
             # The next request with the token finds what became of the hold.
-            log.debug("the withdrawal of an upgrade of %s failed: %s", hold, error)
+            with suppress(Exception):
+                log.debug("the withdrawal of an upgrade of %s failed: %s", hold, error)
 
 
 def _withdraw(session: Session, number: int, retry: Retry) -> Steps[Answer]:

@@ -138,4 +138,6 @@ def _run(function: Callable[[], object]) -> None:
         # Ctrl-C arrives in the main thread only, and is not an error of the function.
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
-        log.exception("a function of the program failed")
+        # A handler of the program's log may raise, too.
+        with suppress(Exception):
+            log.exception("a function of the program failed")

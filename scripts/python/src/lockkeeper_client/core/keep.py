@@ -46,7 +46,8 @@ def close(session: Session, patience: int, *, lost: bool = False) -> Steps[None]
     except SessionEnded:
         pass
     except Error as error:
-        log.debug("the close of session %s was not answered: %s", session.id, error)
+        with suppress(Exception):
+            log.debug("the close of session %s was not answered: %s", session.id, error)
 
 
 class _Keep:

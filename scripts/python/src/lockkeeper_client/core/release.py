@@ -1,6 +1,7 @@
 """Gives back a hold, and decides what the end of a `with` block raises."""
 
 import logging
+from contextlib import suppress
 
 from .claim import settle
 from .errors import Error, HeldByOther, LockLost, NotHeld, SessionEnded
@@ -108,7 +109,8 @@ def leave(hold: HoldState | LeaseState, error: BaseException | None) -> Steps[No
         if not (isinstance(error, LockLost) and str(error) == str(lost)):
             error.add_note(str(lost))
     except link.passing as silent:
-        log.warning("the release of %s continues in the background: %s", hold, silent)
+        with suppress(Exception):
+            log.warning("the release of %s continues in the background: %s", hold, silent)
     except Error as refused:
         if error is None:
             raise
