@@ -33,6 +33,10 @@ pub const PROGRESS_TICK_MS: u64 = 250;
 /// Most processors with which each worker of a server is bound to its own processor. Measured with two; with more,
 /// Linux finds an idle one more often.
 pub const SPREAD_PROCESSORS_MAX: usize = 2;
+/// One task of this many comes from the queue that all workers share. Measured by `scripts/attack.sh` with calls at
+/// full speed: with 2, the p99 of another client is a fifth of that with Tokio's own choice; from 6 on, it is longer.
+/// Without such load, `lockkeeper bench` measures no difference.
+pub const SHARED_QUEUE_INTERVAL: u32 = 2;
 /// Time in which a stop signal that a process sends to itself takes effect, if it does.
 pub const STOP_SETTLES_MS: u64 = 100;
 /// Fewest digits of a cluster's id after a position. With four, two clusters are unlikely to have the same digits.
