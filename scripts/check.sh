@@ -35,7 +35,8 @@ case ${1-} in
 esac
 background="" linted=$(mktemp)
 end() {
-  if [ -n "$background" ]; then kill "$background" 2> /dev/null || true; fi
+  # The lints are a process group, and the node of the smoke test is one process.
+  if [ -n "$background" ]; then kill -- "-$background" 2> /dev/null || kill "$background" 2> /dev/null || true; fi
   rm -f "$linted"
   report
 }
@@ -69,8 +70,10 @@ cargo test --locked --no-run
 step "tests"
 # The tests leave a part of the processors idle, and the lints take that part only. Cargo gives the build directory free
 # while tests run; if the lints get it first, the tests wait for them.
+set -m
 (renice -n 19 "$BASHPID" > /dev/null && lints) > "$linted" 2>&1 &
 background=$!
+set +m
 cargo test --locked
 
 step "lints, build for embedding, documentation"

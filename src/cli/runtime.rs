@@ -19,7 +19,7 @@ pub(super) fn anywhere() -> Result<Runtime, Failure> {
 }
 
 /// Workers that serve all tasks in turn. While a worker has more tasks than its own queue holds, the rest waits in the
-/// queue that the workers share, and Tokio would look there seldom: beside 2,048 calls at full speed, the calls of
+/// queue that the workers share, and Tokio would look there seldom: next to 2,048 calls at full speed, the calls of
 /// another client waited for seconds.
 fn workers() -> Builder {
     let mut builder = Builder::new_multi_thread();
