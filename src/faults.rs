@@ -21,6 +21,8 @@ pub enum Fault {
     LogTimeOfThisProcess,
     /// A node reports that an entry is durable before its disk does.
     AcknowledgedBeforeSync,
+    /// A node answers a vote request before its vote is durable.
+    VoteBeforeSync,
     /// Log time counts the whole time of a stalled disk, and continues while no entry can be committed.
     UncappedLogTime,
     /// A renewal soon after another one is treated as a repetition: it is answered but has no effect.
@@ -33,6 +35,8 @@ pub enum Fault {
     RequestMemoryLost,
     /// The log is purged before a snapshot file contains its entries.
     PurgedTooEarly,
+    /// The log is purged up to a snapshot file that was never synced. A disk in memory does not sync the mirror either.
+    SnapshotUnsynced,
     /// The mirror is used as the state although its digest does not match.
     MirrorTrusted,
     /// A set of locks is granted as soon as one of them is free.
@@ -78,7 +82,7 @@ pub enum Fault {
 
 impl Fault {
     /// All planted bugs.
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 36] = [
         Fault::LifoQueue,
         Fault::ForgottenHolders,
         Fault::TokensOfThisProcess,
@@ -87,12 +91,14 @@ impl Fault {
         Fault::OtherState,
         Fault::LogTimeOfThisProcess,
         Fault::AcknowledgedBeforeSync,
+        Fault::VoteBeforeSync,
         Fault::UncappedLogTime,
         Fault::RenewalDeduplicated,
         Fault::ExpiryOneEarly,
         Fault::DeadWaiterLeft,
         Fault::RequestMemoryLost,
         Fault::PurgedTooEarly,
+        Fault::SnapshotUnsynced,
         Fault::MirrorTrusted,
         Fault::SetGrantedInPart,
         Fault::ReaderPassesWriter,
@@ -127,12 +133,14 @@ impl Fault {
             Fault::OtherState => "other-state",
             Fault::LogTimeOfThisProcess => "log-time-of-this-process",
             Fault::AcknowledgedBeforeSync => "acknowledged-before-sync",
+            Fault::VoteBeforeSync => "vote-before-sync",
             Fault::UncappedLogTime => "uncapped-log-time",
             Fault::RenewalDeduplicated => "renewal-deduplicated",
             Fault::ExpiryOneEarly => "expiry-one-early",
             Fault::DeadWaiterLeft => "dead-waiter-left",
             Fault::RequestMemoryLost => "request-memory-lost",
             Fault::PurgedTooEarly => "purged-too-early",
+            Fault::SnapshotUnsynced => "snapshot-unsynced",
             Fault::MirrorTrusted => "mirror-trusted",
             Fault::SetGrantedInPart => "set-granted-in-part",
             Fault::ReaderPassesWriter => "reader-passes-writer",
@@ -212,6 +220,8 @@ mod tests {
             (Fault::LiveLeaderGone, "raft::tests::failure_detector::a_live_leader_stays"),
             (Fault::OneObserver, "raft::tests::failure_detector::one_wrong_observer_deposes_no_leader"),
             (Fault::MirrorTrusted, "storage::mirror::tests::a_wrong_mirror_never_becomes_a_snapshot_file"),
+            (Fault::VoteBeforeSync, "raft::tests::votes::a_vote_survives_a_power_cut"),
+            (Fault::SnapshotUnsynced, "storage::mirror::tests::power_cut::a_purge_loses_nothing_in_a_power_cut"),
         ];
         for (fault, test) in caught {
             let run = |fault: Option<Fault>| {

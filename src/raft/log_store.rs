@@ -150,6 +150,9 @@ impl RaftLogStorage<Types> for LogStore {
     async fn save_vote(&mut self, vote: &RaftVote) -> io::Result<()> {
         let (done, saved) = awaited();
         self.wal.save_vote(to_vote(vote), done)?;
+        if faults::on(Fault::VoteBeforeSync) {
+            return Ok(());
+        }
         saved.await
     }
 

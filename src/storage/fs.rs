@@ -5,12 +5,28 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::faults::{self, Fault};
+
 /// Mode of a new directory: only its owner may list it or open its files, which contain the handles of clients.
 const PRIVATE: u32 = 0o700;
 
 /// Makes creations, renames and removals of names in `dir` durable.
 pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    File::open(dir)?.sync_all()?;
+    #[cfg(test)]
+    durable::note_names(dir)?;
+    Ok(())
+}
+
+/// Makes the content of a snapshot file durable.
+pub(super) fn sync_snapshot(file: &File) -> io::Result<()> {
+    if faults::on(Fault::SnapshotUnsynced) {
+        return Ok(());
+    }
+    file.sync_all()?;
+    #[cfg(test)]
+    durable::note_bytes(file)?;
+    Ok(())
 }
 
 /// Creates `dir` and its missing parents for their owner alone, and makes each durable in its parent directory.
@@ -64,4 +80,43 @@ pub(super) fn quarantine(dir: &Path, keep: usize) -> io::Result<PathBuf> {
     }
     sync_directory(parent)?;
     Ok(aside)
+}
+
+/// What a power cut leaves of snapshot files and of directories, by inode, for tests.
+#[cfg(test)]
+pub(super) mod durable {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::ffi::OsString;
+    use std::fs::{self, File, Metadata};
+    use std::io;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use crate::mutex::Mutex;
+
+    static BYTES: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+    static NAMES: Mutex<BTreeMap<u64, BTreeSet<OsString>>> = Mutex::new(BTreeMap::new());
+
+    pub(super) fn note_bytes(file: &File) -> io::Result<()> {
+        let file = file.metadata()?;
+        BYTES.lock().insert(file.ino(), file.len());
+        Ok(())
+    }
+
+    pub(super) fn note_names(dir: &Path) -> io::Result<()> {
+        let names = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.file_name()));
+        let names = names.collect::<io::Result<BTreeSet<_>>>()?;
+        NAMES.lock().insert(fs::metadata(dir)?.ino(), names);
+        Ok(())
+    }
+
+    /// The length of the file at its last sync; 0 if it was never synced.
+    pub(in crate::storage) fn bytes(file: &Metadata) -> u64 {
+        BYTES.lock().get(&file.ino()).copied().unwrap_or_default()
+    }
+
+    /// The names in the directory at its last sync; none if it was never synced.
+    pub(in crate::storage) fn names(dir: &Path) -> io::Result<BTreeSet<OsString>> {
+        Ok(NAMES.lock().get(&fs::metadata(dir)?.ino()).cloned().unwrap_or_default())
+    }
 }

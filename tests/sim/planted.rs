@@ -14,6 +14,7 @@ const PLANTED: &[(Fault, &str, std::ops::Range<u64>)] = &[
     (Fault::EarlyExpiry, "mixed", 1..6),
     (Fault::LogTimeOfThisProcess, "mixed", 42..72),
     (Fault::AcknowledgedBeforeSync, "power_cut_of_all", 1..4),
+    (Fault::SnapshotUnsynced, "power_cut_after_a_purge", 1..4),
     (Fault::RenewalDeduplicated, "mass_expiry", 1..3),
     (Fault::DeadWaiterLeft, "mass_expiry", 1..4),
     (Fault::PurgedTooEarly, "mixed", 1..4),

@@ -11,6 +11,7 @@ mod snapshots;
 #[cfg(feature = "cli")]
 mod strangers;
 mod suite;
+mod votes;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

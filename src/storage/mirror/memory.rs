@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Job, StateStore, closed};
+use crate::faults::{self, Fault};
 use crate::mutex::Mutex;
 use crate::storage::head::{Head, Tally};
 use crate::storage::recover::{Recovered, recover};
@@ -22,6 +23,8 @@ struct Inner {
     records: BTreeMap<Bytes, Bytes>,
     head: Head,
     snapshot: Option<SnapshotFile>,
+    /// What a power failure leaves of these three with [`Fault::SnapshotUnsynced`]; otherwise they are durable at once.
+    durable: Option<(BTreeMap<Bytes, Bytes>, Head, Option<SnapshotFile>)>,
     held: VecDeque<Job>,
     hold: bool,
     closed: bool,
@@ -44,6 +47,9 @@ impl MemoryState {
     /// Simulates a power failure: held jobs are dropped, and their callbacks are never called.
     pub fn crash(&self) {
         let mut inner = self.0.lock();
+        if let Some(durable) = inner.durable.take() {
+            (inner.records, inner.head, inner.snapshot) = durable;
+        }
         inner.held.clear();
         (inner.hold, inner.closed) = (false, false);
     }
@@ -84,6 +90,9 @@ impl MemoryState {
         if inner.closed {
             drop(inner);
             return job.fail(closed());
+        }
+        if faults::on(Fault::SnapshotUnsynced) && inner.durable.is_none() {
+            inner.durable = Some((inner.records.clone(), inner.head.clone(), inner.snapshot.clone()));
         }
         match job {
             Job::Checkpoint(checkpoint, done) => {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::type_complexity, reason = "a list of what was seen needs no name")]
 
+mod power_cut;
 mod queue;
 mod short_logs;
 

@@ -13,7 +13,7 @@ use super::{Checkpoint, Job, Mirror, Probe, Step, closed};
 use crate::limits::MIRRORS_QUARANTINED;
 use crate::mutex::Mutex;
 use crate::storage::error::{copy_error, explained, invalid_data};
-use crate::storage::fs::{quarantine, remove_files, sync_directory};
+use crate::storage::fs::{quarantine, remove_files, sync_directory, sync_snapshot};
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name, received_name};
@@ -102,7 +102,7 @@ impl Worker {
         }
         let temporary = self.snapshots.join("export.tmp");
         let written = File::create(&temporary).and_then(|file| mirror.export(BufWriter::new(file)));
-        let synced = written.and_then(|file| file.into_inner()?.sync_all());
+        let synced = written.and_then(|file| sync_snapshot(&file.into_inner()?));
         if let Err(error) = synced {
             // A file that cannot be removed now is removed at the next start. The first error is reported.
             let _ = fs::remove_file(&temporary);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::file::SnapshotFile;
+use crate::storage::fs::sync_snapshot;
 use crate::storage::head::Head;
 
 /// Writes the chunks of a snapshot to a file. If it is dropped before `finish`, it removes the file. After a crash the
@@ -61,7 +62,7 @@ impl SnapshotWriter {
         let (file, temporary) = match self.target {
             Target::Memory(bytes) => (SnapshotFile::from_memory(Bytes::from(bytes))?, Temporary(None)),
             Target::Disk(file, temporary) => {
-                file.sync_all()?;
+                sync_snapshot(&file)?;
                 let path = temporary.0.as_deref().unwrap_or(Path::new(""));
                 (SnapshotFile::open(path)?, temporary)
             }

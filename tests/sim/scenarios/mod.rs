@@ -18,6 +18,7 @@ mod lost_tail;
 mod mass_expiry;
 mod mixed;
 mod parked_through_a_snapshot;
+mod power_cut_after_a_purge;
 mod power_cut_of_all;
 mod recalled;
 mod renewal_answer_lost;
@@ -49,6 +50,7 @@ pub(crate) const ALL: &[Scenario] = &[
     ("mixed", mixed::run),
     ("cut_off_leader", cut_off_leader::run),
     ("power_cut_of_all", power_cut_of_all::run),
+    ("power_cut_after_a_purge", power_cut_after_a_purge::run),
     ("restarted_voter", restarted_voter::run),
     ("leaders_in_turn", leaders_in_turn::run),
     ("first_leader", first_leader::run),
