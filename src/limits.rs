@@ -172,7 +172,8 @@ pub const EPOCH_MAX: u16 = (1 << 15) - 1;
 pub const LOG_TIME_CAP_MS_MIN: u64 = 500;
 /// Longest interval between two stamps while any deadline exists.
 pub const TICK_MS_MAX: u64 = 250;
-/// Margin that a client subtracts from its validity for errors of the clock rate, in thousandths of (E - L).
+/// Margin that a client subtracts from its validity for errors of the clock rate, in thousandths of (E - L). It covers
+/// the errors of the client's and of the leader's clock together.
 pub const DRIFT_MARGIN_PERMILLE: u64 = 10;
 /// Commands in one entry.
 pub const COMMANDS_AN_ENTRY_MAX: usize = 1_024;

@@ -7,9 +7,14 @@
 //! also acknowledges the end of the voter's log, so a new leader has this knowledge about its voters from the
 //! beginning.
 //!
-//! One gap remains: only the leader that received the acknowledgement knows it. If that leader fails as well, no node
-//! detects the short log. But then one disk and one leader are lost at once, which is one failure more than three nodes
-//! tolerate.
+//! Only the leader that received an acknowledgement knows it, so two short logs are not detected:
+//!
+//! - The log of a follower, if that leader fails as well. Then one disk and one leader are lost at once, which is one
+//!   failure more than three nodes tolerate.
+//! - The log of a former leader, because a leader acknowledges its own log to no other node. This is harmless if the
+//!   other nodes have elected the next leader without its vote: that leader has every committed entry, and sends them
+//!   again. Before that, the former leader may vote for a candidate that lacks an entry which only the third node still
+//!   has. So this failure alone can lose acknowledged entries.
 
 use std::collections::BTreeMap;
 
@@ -100,6 +105,20 @@ mod tests {
         assert!(is_short(&WalState::default(), vote(2), UPTO));
         assert!(!is_short(&log(2, at(20), at(3)), vote(2), UPTO));
         assert!(!is_short(&log(2, at(25), at(25)), vote(2), UPTO));
+    }
+
+    /// A leader acknowledges its own log to no other node. If it restarts with an older copy, it may vote for the next
+    /// leader, and that leader accepts the shorter end as all that the voter has acknowledged.
+    #[test]
+    fn the_short_log_of_a_former_leader_is_not_detected() {
+        let acknowledged = Acknowledged::default();
+        let candidate = from_vote(Vote { term: 3, node: 2, committed: false });
+        let (older, ours) = (LogId { index: 15, ..UPTO }, LogId { index: 18, ..UPTO });
+        acknowledged.voted(1, &candidate, &from_log_id(older), &from_log_id(ours));
+        let elected = Vote { term: 3, node: 2, committed: true };
+        let known = acknowledged.of(1, &from_vote(elected)).expect("the end that the vote reported");
+        let restored = WalState { vote: Some(elected), ..log(2, Some(older), None) };
+        assert!(!is_short(&restored, elected, known), "it had synced all up to {UPTO}");
     }
 
     /// A log that a snapshot will replace does not reach the end of that snapshot.
