@@ -79,7 +79,7 @@ impl<S: LockService> Watch<S> {
     /// `Ok`.
     fn missed(&mut self, error: ServiceError) -> Result<ServiceError, ServiceError> {
         if let ServiceError::EventsMissed { resume, .. } = error {
-            self.after = self.after.max(resume);
+            self.after = resume;
             return Err(error);
         }
         Ok(error)

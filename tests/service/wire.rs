@@ -120,6 +120,45 @@ async fn inspected(locks: &mut LocksClient<Channel>, lock: &str) -> pb::LockView
     lock_in(locks.query(pb::QueryRequest { freshness: 0, query }).await.expect("answered"))
 }
 
+/// Asserts that a position was refused as one after the end of the log.
+fn assert_after_the_end<T>(answered: Result<T, Status>) {
+    let refused = answered.map(drop).expect_err("a position after the end");
+    assert_eq!(refused.metadata().get("lockkeeper-error").expect("a code"), "events-missed", "{refused:?}");
+    assert!(refused.message().contains("the last one of this cluster"), "{refused:?}");
+}
+
+/// A watch or a read of the history after the end of the log would miss events without notice, as after the loss of a
+/// log. Both calls refuse such a position, and name the last entry. A position that the log has reached is accepted.
+#[tokio::test]
+async fn a_position_after_the_end_of_the_log_is_refused() {
+    let mut locks = LocksClient::new(node().await);
+    let query = Some(pb::query_request::Query::Totals(pb::Empty {}));
+    let last = locks.query(pb::QueryRequest { freshness: 0, query }).await.expect("answered").into_inner().index;
+    let history = |index| {
+        let after = Some(pb::Position { index, n: 0 });
+        let filter = pb::HistoryFilter { after, rows: 1, ..Default::default() };
+        pb::QueryRequest { freshness: 0, query: Some(pb::query_request::Query::History(filter)) }
+    };
+    locks.query(history(last)).await.expect("reached");
+    assert_after_the_end(locks.query(history(u64::MAX)).await);
+
+    let session = opened(&mut locks, "of-the-watch").await;
+    let namespace = pb::watch_request::Scope::Namespace(pb::NamespaceScope::default());
+    for scope in [namespace, pb::watch_request::Scope::Session(session)] {
+        let watch = |index| {
+            let after = Some(pb::Position { index, n: 0 });
+            pb::WatchRequest { scope: Some(scope.clone()), after, cluster_id: String::new() }
+        };
+        locks.watch(watch(last)).await.expect("reached");
+        assert_after_the_end(locks.watch(watch(u64::MAX)).await);
+    }
+    // The end of a session has no position to continue from.
+    let scope = Some(pb::watch_request::Scope::SessionEnd(session));
+    let after = Some(pb::Position { index: u64::MAX, n: 0 });
+    let watch = pb::WatchRequest { scope, after, cluster_id: String::new() };
+    locks.watch(watch).await.expect("the position has no effect");
+}
+
 /// A unary wait for a free name is answered at once. For a held name it is answered when there is no holder left;
 /// events of other locks, and a grant to the next waiter, do not end it.
 #[tokio::test]

@@ -15,6 +15,7 @@ use super::calls::Calls;
 use super::stream::{Outgoing, SessionStream};
 use super::token_watch::{TokenStream, token_stream};
 use crate::limits;
+use crate::model::{Position, Query, QueryResult};
 use crate::net::ConnectionInfo;
 use crate::rpc::background::{Tasks, stopped};
 use crate::rpc::claims::free;
@@ -22,7 +23,7 @@ use crate::rpc::convert::{Question, Wire, required};
 use crate::rpc::pb;
 use crate::rpc::pb::command::Command as Asked;
 use crate::rpc::pb::query_request::Query as AskedQuery;
-use crate::service::{Events, LockService, Scope, ServerInfo, ServiceError, Subscription, TakenPlace};
+use crate::service::{Events, Freshness, LockService, Scope, ServerInfo, ServiceError, Subscription, TakenPlace};
 
 /// The `Locks` service on top of a lock service.
 pub(in crate::rpc) struct Locks<S> {
@@ -63,7 +64,40 @@ impl<S: LockService> Locks<S> {
 
 async fn questioned<S: LockService>(service: &S, asked: pb::QueryRequest) -> Answers<pb::QueryReply> {
     let Question { query, freshness } = Wire::from_wire("question", asked)?;
-    Ok(Response::new(service.query(query, freshness).await?.to_wire()))
+    // The log of a node that lags may end before that of another one.
+    let after =
+        if let (Query::History { after, .. }, Freshness::Linearizable) = (&query, freshness) { *after } else { None };
+    let reply = service.query(query, freshness).await?;
+    if let (Some(after), QueryResult::History(page)) = (after, &reply.answer) {
+        within(after, reply.index, page.floor)?;
+    }
+    Ok(Response::new(reply.to_wire()))
+}
+
+/// Refuses a position after the last entry, as of a log that was lost: events would be missed without notice. The error
+/// names `resume`.
+fn within(after: Position, last: u64, resume: Position) -> Result<(), ServiceError> {
+    if after.index <= last {
+        return Ok(());
+    }
+    let why = format!("the position is after entry {last}, the last one of this cluster");
+    Err(ServiceError::EventsMissed { why, resume })
+}
+
+/// Refuses a position after the end of the log. Asks the leader only if this node has not applied that entry. Without
+/// an answer of the leader the position is accepted: a node that lags behind the caller still streams the later events.
+async fn reached<S: LockService>(service: &S, after: Position) -> Result<(), ServiceError> {
+    let mut last = 0;
+    for freshness in [Freshness::Stale, Freshness::Linearizable] {
+        if last < after.index {
+            last = match service.query(Query::Totals, freshness).await {
+                Ok(reply) => reply.index,
+                Err(ServiceError::NotSent { .. } | ServiceError::Unknown { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+        }
+    }
+    within(after, last, Position { index: last, n: u32::MAX })
 }
 
 /// Streams events until the subscription ends, the node stops, or `cut_off` returns. The stream of a session keeps its
@@ -190,7 +224,11 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         // uncounted.
         let of_session = matches!(subscription.scope, Scope::SessionEnd(_) | Scope::Holds(_));
         let place = of_session.then(|| calls.place()).transpose()?;
+        let after = subscription.after.filter(|_| !of_session);
         let events = self.until_stopped(service.subscribe(subscription)).await?;
+        if let Some(after) = after {
+            self.until_stopped(reached(&service, after)).await?;
+        }
         let cut_off = if of_session { Either::Left(self.info.cut_off()) } else { Either::Right(pending()) };
         Ok(Response::new(event_stream(events, place, cut_off, self.stop.clone())))
     }
@@ -209,7 +247,8 @@ mod tests {
     use std::future::ready;
 
     use super::*;
-    use crate::model::{EndReason, Event, EventKind, LogTime, Position, SessionId, Subject, WallTime};
+    use crate::model::{EndReason, Event, EventKind, LogTime, SessionId, Subject, WallTime};
+    use crate::rpc::fake::Fake;
     use crate::service::NotSent;
 
     fn session_ended() -> Event {
@@ -231,5 +270,17 @@ mod tests {
             assert_eq!(stream.next().await.expect("an event").expect("no error"), session_ended().to_wire());
             assert!(stream.next().await.expect("an end").is_err(), "the node is cut off");
         }
+    }
+
+    /// While there is no leader, a client continues after an event that this node has not applied yet, and its stream
+    /// begins. Once a leader answers, a position after the end of the log is refused.
+    #[tokio::test]
+    async fn a_position_is_accepted_while_there_is_no_leader() {
+        let (service, _calls) = Fake::new();
+        let after = Position { index: 100, n: 0 };
+        service.lose_leader_for(1);
+        assert_eq!(reached(&service, after).await, Ok(()));
+        service.lose_leader_for(0);
+        assert!(matches!(reached(&service, after).await, Err(ServiceError::EventsMissed { .. })));
     }
 }

@@ -64,6 +64,7 @@ impl Fake {
     }
 
     /// Fails this number of `Disconnected` commands because there is no leader; the outcome of the last one is unknown.
+    /// Linearizable reads fail until then.
     pub(in crate::rpc) fn lose_leader_for(&self, disconnects: usize) {
         self.leaderless.store(disconnects, SeqCst);
     }
@@ -225,6 +226,9 @@ impl LockService for Fake {
     }
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
+        if freshness == Freshness::Linearizable && 0 < self.leaderless.load(SeqCst) {
+            return Err(ServiceError::not_sent(NotSent::NoLeader));
+        }
         let now = LogTime(if freshness == Freshness::Stale { 2 } else { 6 });
         let answer = match query {
             Query::Check { token, .. } => {
@@ -253,7 +257,7 @@ impl LockService for Fake {
                 floor: Position::default(),
             }),
         };
-        Ok(QueryReply { index: 5, now, answer })
+        Ok(QueryReply { index: 8, now, answer })
     }
 
     async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
