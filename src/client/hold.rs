@@ -153,6 +153,11 @@ impl Hold {
         }))
     }
 
+    /// Whether a change of the hold is in progress.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.changes.try_lock().is_err()
+    }
+
     /// Waits for the turn of this change. Returns `None` if the change in progress does not end within this duration,
     /// for example because its caller does not poll it. This change then keeps its place.
     pub(crate) async fn turn_within(

@@ -49,7 +49,10 @@ impl LockGuard {
         let held = OnDrop::new(HoldRef { session, hold }, |held| {
             held.hold.release();
             if held.keep().is_none() {
-                held.session.finish_in_background(held.release(), None);
+                let release = held.release();
+                // The change begins now, so that the hold counts as changing until the release is answered.
+                let change = release.change();
+                held.session.finish_in_background(release, change);
             }
         });
         Self { held, waited, permits: 1 }
@@ -112,6 +115,11 @@ impl LockGuard {
     #[must_use]
     pub fn watch(&self) -> HoldWatch {
         self.held.watch()
+    }
+
+    /// Returns a watch for the changes of the hold only.
+    pub(crate) fn changes(&self) -> HoldWatch {
+        self.held.changes()
     }
 
     /// Waits until another client asks the holder to release, and returns each such request once. The request has no

@@ -35,6 +35,12 @@ impl HoldRef {
 
     pub(crate) fn watch(&self) -> HoldWatch {
         self.begin_watch();
+        self.changes()
+    }
+
+    /// Returns a watch for the changes of the hold only. It may not detect a loss, because nothing begins to watch for
+    /// one.
+    pub(crate) fn changes(&self) -> HoldWatch {
         HoldWatch { session: self.session.state.clone(), hold: self.hold.clone() }
     }
 
@@ -88,6 +94,12 @@ impl HoldWatch {
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.hold.state(self.session.state(), self.session.clock.now())
+    }
+
+    /// Whether a change of the hold, for example its release, has begun and is not answered yet. If its caller got no
+    /// answer, the session's task continues with it. False once the session has ended.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.session.state() != HoldState::Lost && self.hold.is_changing()
     }
 
     /// Waits until the hold is lost, as [`LockGuard::lost`](super::LockGuard::lost) does. After a release of the hold,

@@ -48,7 +48,8 @@ impl<S: LockService> Locker<S> {
 impl<S: LockService> Drop for Locker<S> {
     fn drop(&mut self) {
         if self.owed == Owed::Release {
-            drop(self.mutex.pop(&self.task));
+            // The guard is dropped first, so its release has begun when the call of the release ends.
+            drop(self.mutex.take(&self.task));
         }
     }
 }

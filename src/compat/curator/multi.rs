@@ -41,17 +41,20 @@ impl<S: LockService> InterProcessMultiLock<S> {
     }
 
     /// Releases all locks. If the cluster does not answer in time, the session's task continues with the releases, and
-    /// other clients see the holds until the releases are answered or the session ends.
+    /// this process and other clients see the holds until the releases are answered or the session ends. Until then,
+    /// another call does nothing and returns `Ok`.
     pub async fn release(&self) -> Result<(), CuratorError> {
-        let Some((guard, _giving_back)) = self.held.take() else {
-            return Err(CuratorError::IllegalState { path: self.paths.join(", "), why: "it is not acquired" });
+        let holds = |set: &SetGuard| set.guards().iter().map(LockGuard::changes).collect();
+        let Some((guard, _giving_back)) = self.held.take(holds) else {
+            let refused = || CuratorError::IllegalState { path: self.paths.join(", "), why: "it is not acquired" };
+            return self.held.is_unanswered().then_some(()).ok_or_else(refused);
         };
         guard.release().await?;
         Ok(())
     }
 
-    /// Whether all locks are held through this value. A released lock counts as held until [`release`](Self::release)
-    /// returns.
+    /// Whether all locks are held through this value. A released lock counts as held until the cluster has answered the
+    /// releases.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.held.is_held(|guard| guard.state() != HoldState::Lost)

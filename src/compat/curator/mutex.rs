@@ -32,6 +32,9 @@ struct Shared {
     listener: Option<Listener>,
     /// One task for each hold while a listener is set. Each task ends with its hold.
     listening: JoinSet<()>,
+    /// The acquisitions whose release was not answered before its call returned. They count as held until the cluster
+    /// has answered.
+    unanswered: Vec<(Task, HoldWatch)>,
 }
 
 /// The acquisitions of one task.
@@ -45,6 +48,13 @@ struct Entered {
 impl Entered {
     fn is_held(&self) -> bool {
         0 < self.giving_back || self.guards.last().is_some_and(|guard| guard.state() != HoldState::Lost)
+    }
+}
+
+impl Shared {
+    /// Whether a release of such a task continues without its call.
+    fn is_unanswered(&self, of: impl Fn(&Task) -> bool) -> bool {
+        self.unanswered.iter().any(|(task, hold)| of(task) && hold.is_changing())
     }
 }
 
@@ -70,27 +80,31 @@ impl<S: LockService> InterProcessMutex<S> {
     /// Undoes one acquire of the same task. After an error other than
     /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) the acquire is undone for this task, too: the hold
     /// was lost before, or the cluster did not answer in time. Without an answer, the session's task continues with the
-    /// release, and other clients see the hold until the release is answered or the session ends.
+    /// release, and this process and other clients see the hold until the release is answered or the session ends.
+    /// Until then, a further call of the task does nothing and returns `Ok`.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
-        let Some(guard) = self.pop(task) else {
-            return Err(CuratorError::IllegalMonitorState { path: self.path.to_string() });
+        let Some((guard, _giving_back)) = self.take(task) else {
+            let refused = || CuratorError::IllegalMonitorState { path: self.path.to_string() };
+            return self.shared.lock().is_unanswered(|of| of == task).then_some(()).ok_or_else(refused);
         };
-        let _giving_back = GivingBack::new(&self.shared, task);
         guard.release().await?;
         Ok(())
     }
 
-    /// Whether any task of this process holds the mutex through this value. A released mutex counts as held until
-    /// [`release`](Self::release) returns.
+    /// Whether any task of this process holds the mutex through this value. A released mutex counts as held until the
+    /// cluster has answered the release.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.shared.lock().entered.values().any(Entered::is_held)
+        let shared = self.shared.lock();
+        shared.entered.values().any(Entered::is_held) || shared.is_unanswered(|_| true)
     }
 
-    /// Whether this task holds the mutex (`isOwnedByCurrentThread`).
+    /// Whether this task holds the mutex (`isOwnedByCurrentThread`). Like
+    /// [`is_acquired_in_this_process`](Self::is_acquired_in_this_process) it counts releases without an answer.
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
-        self.shared.lock().entered.get(task).is_some_and(Entered::is_held)
+        let shared = self.shared.lock();
+        shared.entered.get(task).is_some_and(Entered::is_held) || shared.is_unanswered(|of| of == task)
     }
 
     /// The fencing token of this task's hold, which is the same for all its acquisitions.
@@ -148,34 +162,31 @@ impl<S: LockService> InterProcessMutex<S> {
         lost.then(|| ClientError::SessionLost { session: guard.session(), reason: None, why: None })
     }
 
-    /// Removes the newest acquisition of a task.
-    pub(super) fn pop(&self, task: &Task) -> Option<LockGuard> {
+    /// Takes the newest acquisition of a task out for its release, whose call ends when the second value is dropped.
+    pub(super) fn take<'a>(&'a self, task: &'a Task) -> Option<(LockGuard, GivingBack<'a>)> {
         let mut shared = self.shared.lock();
         let entered = shared.entered.get_mut(task)?;
-        let guard = entered.guards.pop();
-        if entered.guards.is_empty() && entered.giving_back == 0 {
-            shared.entered.remove(task);
-        }
-        guard
+        let guard = entered.guards.pop()?;
+        entered.giving_back += 1;
+        let hold = guard.changes();
+        Some((guard, GivingBack { shared: &self.shared, task, hold }))
     }
 }
 
-/// A release in progress.
-struct GivingBack<'a> {
+/// The call of a release.
+pub(super) struct GivingBack<'a> {
     shared: &'a Mutex<Shared>,
     task: &'a Task,
-}
-
-impl<'a> GivingBack<'a> {
-    fn new(shared: &'a Mutex<Shared>, task: &'a Task) -> Self {
-        shared.lock().entered.entry(task.clone()).or_default().giving_back += 1;
-        Self { shared, task }
-    }
+    hold: HoldWatch,
 }
 
 impl Drop for GivingBack<'_> {
     fn drop(&mut self) {
         let mut shared = self.shared.lock();
+        shared.unanswered.retain(|(_, hold)| hold.is_changing());
+        if self.hold.is_changing() {
+            shared.unanswered.push((self.task.clone(), self.hold.clone()));
+        }
         let Some(entered) = shared.entered.get_mut(self.task) else { return };
         entered.giving_back -= 1;
         if entered.guards.is_empty() && entered.giving_back == 0 {

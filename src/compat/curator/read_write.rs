@@ -31,6 +31,9 @@ struct Both<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
     entered: Mutex<BTreeMap<Task, Entered>>,
+    /// The sides whose last release was not answered before its call returned. They count as held until the cluster has
+    /// answered. Locked after `entered`.
+    unanswered: Mutex<Vec<(Task, Side, HoldWatch)>>,
 }
 
 const BUSY: &str = "another call of the same task is in progress";
@@ -42,7 +45,7 @@ struct Entered {
     hold: Option<LockGuard>,
     writes: u32,
     reads: u32,
-    /// The side that is being changed or released for the last time.
+    /// The side that is being changed or released for the last time. It counts as held.
     changing: Option<Side>,
 }
 
@@ -86,8 +89,8 @@ impl Entered {
 impl<S: LockService> InterProcessReadWriteLock<S> {
     /// Creates a lock under this path. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
-        let both = Both { curator: curator.clone(), path: path.to_owned(), entered: Mutex::default() };
-        Self { both: Arc::new(both) }
+        let (curator, path) = (curator.clone(), path.to_owned());
+        Self { both: Arc::new(Both { curator, path, entered: Mutex::default(), unanswered: Mutex::default() }) }
     }
 
     /// Returns the side of the readers.
@@ -128,13 +131,15 @@ impl<S: LockService> ReadWriteMutex<S> {
     }
 
     /// Undoes one acquire of the same task on this side. If the cluster does not answer in time, the session's task
-    /// continues with the release, and other clients see the hold until the release is answered or the session ends.
+    /// continues with the release, and this process and other clients see the hold until the release is answered or the
+    /// session ends. Until then, a further call of the task does nothing and returns `Ok`.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let (mut changing, reads_on) = {
             let mut all = self.both.entered.lock();
             let entered = all.get_mut(task).filter(|entered| 0 < entered.count(self.side));
             let Some(entered) = entered else {
-                return Err(CuratorError::IllegalMonitorState { path: self.both.path.clone() });
+                let refused = || CuratorError::IllegalMonitorState { path: self.both.path.clone() };
+                return self.is_unanswered(|of| of == task).then_some(()).ok_or_else(refused);
             };
             if entered.changing.is_some() {
                 return Err(self.both.refused(BUSY));
@@ -154,16 +159,20 @@ impl<S: LockService> ReadWriteMutex<S> {
         Ok(())
     }
 
-    /// Whether any task of this process holds this side through this lock.
+    /// Whether any task of this process holds this side through this lock. A released side counts as held until the
+    /// cluster has answered the release.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.both.entered.lock().values().any(|entered| self.is_held(entered))
+        let entered = self.both.entered.lock();
+        entered.values().any(|entered| self.is_held(entered)) || self.is_unanswered(|_| true)
     }
 
-    /// Whether this task holds this side.
+    /// Whether this task holds this side. Like [`is_acquired_in_this_process`](Self::is_acquired_in_this_process) it
+    /// counts releases without an answer.
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
-        self.both.entered.lock().get(task).is_some_and(|entered| self.is_held(entered))
+        let entered = self.both.entered.lock();
+        entered.get(task).is_some_and(|entered| self.is_held(entered)) || self.is_unanswered(|of| of == task)
     }
 
     /// The fencing token of this task's hold, if the task holds this side.
@@ -190,7 +199,13 @@ impl<S: LockService> ReadWriteMutex<S> {
     }
 
     fn is_held(&self, entered: &Entered) -> bool {
-        (0 < entered.count(self.side) || entered.is_over_soon(self.side)) && entered.is_alive()
+        (0 < entered.count(self.side) || entered.changing == Some(self.side)) && entered.is_alive()
+    }
+
+    /// Whether the last release of this side continues without its call, for such a task.
+    fn is_unanswered(&self, of: impl Fn(&Task) -> bool) -> bool {
+        let unanswered = self.both.unanswered.lock();
+        unanswered.iter().any(|(task, side, hold)| *side == self.side && of(task) && hold.is_changing())
     }
 
     fn mode(&self) -> Mode {
@@ -241,13 +256,6 @@ impl<S: LockService> ReadWriteMutex<S> {
     }
 }
 
-impl Entered {
-    /// Whether the last release of this side is in progress. Until it returns, the side counts as held.
-    fn is_over_soon(&self, side: Side) -> bool {
-        self.changing == Some(side) && self.reads == 0 && self.writes == 0
-    }
-}
-
 impl<S: LockService> Both<S> {
     async fn upgrade(&self, task: &Task, wait: Option<Duration>) -> Result<FencingToken, CuratorError> {
         let mut changing = {
@@ -274,7 +282,9 @@ impl<S: LockService> Both<S> {
 struct Changing<'a, S: LockService> {
     both: &'a Both<S>,
     task: &'a Task,
+    side: Side,
     hold: Option<LockGuard>,
+    changes: Option<HoldWatch>,
     /// Write acquisitions that the change adds.
     writes: u32,
 }
@@ -282,7 +292,9 @@ struct Changing<'a, S: LockService> {
 impl<'a, S: LockService> Changing<'a, S> {
     fn begin(both: &'a Both<S>, task: &'a Task, side: Side, entered: &mut Entered) -> Self {
         entered.changing = Some(side);
-        Self { both, task, hold: entered.hold.take(), writes: 0 }
+        let hold = entered.hold.take();
+        let changes = hold.as_ref().map(LockGuard::changes);
+        Self { both, task, side, hold, changes, writes: 0 }
     }
 
     fn hold(&mut self) -> Result<&mut LockGuard, CuratorError> {
@@ -297,6 +309,11 @@ impl<'a, S: LockService> Changing<'a, S> {
 impl<S: LockService> Drop for Changing<'_, S> {
     fn drop(&mut self) {
         let mut all = self.both.entered.lock();
+        let mut unanswered = self.both.unanswered.lock();
+        unanswered.retain(|(_, _, hold)| hold.is_changing());
+        if let Some(hold) = self.changes.take().filter(HoldWatch::is_changing) {
+            unanswered.push((self.task.clone(), self.side, hold));
+        }
         let Some(entered) = all.get_mut(self.task) else { return };
         entered.changing = None;
         entered.writes += self.writes;

@@ -42,17 +42,19 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
     }
 
     /// Releases the mutex. Any task may call this. If the cluster does not answer in time, the session's task continues
-    /// with the release, and other clients see the hold until the release is answered or the session ends.
+    /// with the release, and this process and other clients see the hold until the release is answered or the session
+    /// ends. Until then, another call does nothing and returns `Ok`.
     pub async fn release(&self) -> Result<(), CuratorError> {
-        let Some((guard, _giving_back)) = self.lease.take() else {
-            return Err(CuratorError::IllegalState { path: self.path.to_string(), why: "it is not acquired" });
+        let Some((guard, _giving_back)) = self.lease.take(|guard| vec![guard.changes()]) else {
+            let refused = || CuratorError::IllegalState { path: self.path.to_string(), why: "it is not acquired" };
+            return self.lease.is_unanswered().then_some(()).ok_or_else(refused);
         };
         guard.release().await?;
         Ok(())
     }
 
-    /// Whether the mutex is held through this value. A released mutex counts as held until [`release`](Self::release)
-    /// returns.
+    /// Whether the mutex is held through this value. A released mutex counts as held until the cluster has answered
+    /// the release.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.lease.is_held(|guard| guard.state() != HoldState::Lost)

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use lockkeeper::compat::curator::{
-    CuratorFramework, InterProcessMutex, InterProcessSemaphoreMutex, Locker, Revoker, Task,
+    CuratorFramework, InterProcessMultiLock, InterProcessMutex, InterProcessSemaphoreMutex, Locker, Revoker, Task,
 };
 use lockkeeper::service::{ErrorCode, LockService};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::super::all::{OUTAGE, cut};
 use super::{code, curator, is_monitor_state, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
-use crate::suite::{LONG, SHORT, in_use};
+use crate::suite::{LONG, SHORT, in_use, until};
 
 recipe_tests! {
     r_mut_01_each_acquire_needs_its_release
@@ -22,6 +22,7 @@ recipe_tests! {
     w_cur_02_what_is_not_acquired_is_not_released
     w_cur_04_a_release_is_repeated_until_it_is_answered
     w_cur_04_a_release_continues_after_its_call
+    w_cur_04_a_dropped_locker_is_held_until_it_is_released
     a_lost_mutex_is_not_entered_again
     a_mutex_shows_its_participants_and_is_revoked
     r_all_03_owners_in_opposite_order_are_refused
@@ -168,22 +169,70 @@ async fn w_cur_04_a_release_is_repeated_until_it_is_answered<S: LockService>(ser
 }
 
 /// W-CUR-04: the outage lasts longer than the call waits. The error says that the outcome is unknown, the cluster shows
-/// the hold, and the release is repeated until the cluster has answered.
+/// the hold, and the release is repeated until the cluster has answered. The process shows the hold until then, too,
+/// and a release of a lock that it shows is no error.
 async fn w_cur_04_a_release_continues_after_its_call<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service.clone());
     let builder = CuratorFramework::builder(faulty, namespace("cur-04-cut")).connection_timeout(OUTAGE);
     let here = builder.session_timeout(LONG).start().await.expect("started");
     let there = curator(service, "cur-04-cut").await;
-    let (mutex, task) = (InterProcessMutex::new(&here, "a"), here.task());
-    mutex.acquire(&task).await.expect("free");
+    let (mutex, task, other) = (InterProcessMutex::new(&here, "a"), here.task(), here.task());
+    let (plain, multi) = (InterProcessSemaphoreMutex::new(&here, "b"), InterProcessMultiLock::new(&here, ["c", "d"]));
+    for _ in 0..2 {
+        mutex.acquire(&task).await.expect("free, or its own");
+    }
+    plain.acquire().await.expect("free");
+    multi.acquire().await.expect("free");
+    mutex.release(&task).await.expect("held");
     cut(&faults);
-    let unknown = mutex.release(&task).await.expect_err("there is no answer");
-    assert_eq!(code(&unknown), Some(ErrorCode::Unknown));
-    assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)), "its session releases it");
+    let unknown = tokio::join!(mutex.release(&task), plain.release(), multi.release());
+    for unknown in [unknown.0, unknown.1, unknown.2] {
+        assert_eq!(unknown.err().as_ref().and_then(code), Some(ErrorCode::Unknown));
+    }
+    assert!(mutex.is_acquired_in_this_process() && mutex.is_owned_by(&task) && !mutex.is_owned_by(&other));
+    assert!(plain.is_acquired_in_this_process() && multi.is_acquired_in_this_process());
+    mutex.release(&task).await.expect("its session continues with the release");
+    plain.release().await.expect("its session continues with the release");
+    multi.release().await.expect("its session continues with the releases");
+    assert!(mutex.release(&other).await.is_err_and(|error| is_monitor_state(&error)));
+    for name in ["a", "b", "c", "d"] {
+        in_use(there.client(), name, 1, 0).await;
+    }
+    faults.ignores_renewals.store(false, SeqCst);
+    faults.detached.store(false, SeqCst);
+    for name in ["a", "b", "c", "d"] {
+        in_use(there.client(), name, 0, 0).await;
+    }
+    until("the releases are answered", async || {
+        !mutex.is_acquired_in_this_process()
+            && !plain.is_acquired_in_this_process()
+            && !multi.is_acquired_in_this_process()
+    })
+    .await;
+    assert!(!mutex.is_owned_by(&task));
+    assert!(mutex.release(&task).await.is_err_and(|error| is_monitor_state(&error)));
+    assert!(plain.release().await.is_err_and(|error| is_state(&error)));
+    assert!(multi.release().await.is_err_and(|error| is_state(&error)));
+}
+
+/// W-CUR-04: a locker is dropped while there is no connection. Its process shows the hold, as the cluster does, until
+/// the release is answered.
+async fn w_cur_04_a_dropped_locker_is_held_until_it_is_released<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let builder = CuratorFramework::builder(faulty, namespace("cur-04-drop")).session_timeout(LONG);
+    let (here, there) = (builder.start().await.expect("started"), curator(service, "cur-04-drop").await);
+    let (mutex, task) = (InterProcessMutex::new(&here, "a"), here.task());
+    let locker = Locker::new(&mutex, &task).await.expect("free");
+    cut(&faults);
+    drop(locker);
+    assert!(mutex.is_acquired_in_this_process() && mutex.is_owned_by(&task) && mutex.token(&task).is_none());
     in_use(there.client(), "a", 1, 0).await;
+    assert!(mutex.is_acquired_in_this_process() && mutex.is_owned_by(&task));
     faults.ignores_renewals.store(false, SeqCst);
     faults.detached.store(false, SeqCst);
     in_use(there.client(), "a", 0, 0).await;
+    until("the release is answered", async || !mutex.is_acquired_in_this_process()).await;
+    assert!(!mutex.is_owned_by(&task));
 }
 
 /// A mutex that was lost with its session cannot be entered again before its releases. Each release reports the loss;

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use lockkeeper::compat::curator::InterProcessReadWriteLock;
+use lockkeeper::compat::curator::{CuratorFramework, InterProcessReadWriteLock};
 use lockkeeper::service::{ErrorCode, LockService};
 
-use super::{code, curator, is_monitor_state, is_state, short_curator};
+use super::super::all::{OUTAGE, cut};
+use super::{code, curator, is_monitor_state, is_state, namespace, short_curator};
 use crate::faulty::Faulty;
-use crate::suite::{LONG, SHORT, in_use};
+use crate::suite::{LONG, SHORT, in_use, until};
 
 recipe_tests! {
     r_rw_01_a_reader_waits_behind_a_waiting_writer
@@ -15,6 +16,7 @@ recipe_tests! {
     r_rw_03_upgrades_never_hang
     both_sides_are_counted
     a_task_makes_one_call_at_a_time
+    w_cur_04_a_side_is_held_until_its_release_is_answered
     a_lost_read_write_lock_reports_the_loss
 }
 
@@ -155,6 +157,47 @@ async fn a_task_makes_one_call_at_a_time<S: LockService>(service: S) {
     write.acquire(&task).await.expect("free");
     in_use(curator.client(), "a", 1, 0).await;
     write.release(&task).await.expect("held");
+}
+
+/// W-CUR-04: the outage lasts longer than the calls wait. A writer counts as one until the cluster has answered its
+/// last release, which frees one lock and makes the writer of the other one a reader. The reader can release its lock
+/// then.
+async fn w_cur_04_a_side_is_held_until_its_release_is_answered<S: LockService>(service: S) {
+    let (faulty, faults) = Faulty::new(service.clone());
+    let builder = CuratorFramework::builder(faulty, namespace("rw-cut")).connection_timeout(OUTAGE);
+    let here = builder.session_timeout(LONG).start().await.expect("started");
+    let there = curator(service, "rw-cut").await;
+    let (free, shared) = (InterProcessReadWriteLock::new(&here, "a"), InterProcessReadWriteLock::new(&here, "b"));
+    let (frees, shares, reads) = (free.write_lock(), shared.write_lock(), shared.read_lock());
+    let (task, other) = (here.task(), here.task());
+    frees.acquire(&task).await.expect("free");
+    shares.acquire(&task).await.expect("free");
+    reads.acquire(&task).await.expect("it is the writer");
+    cut(&faults);
+    let unknown = tokio::join!(frees.release(&task), shares.release(&task));
+    for unknown in [unknown.0, unknown.1] {
+        assert_eq!(unknown.err().as_ref().and_then(code), Some(ErrorCode::Unknown));
+    }
+    for write in [&frees, &shares] {
+        assert!(write.is_acquired_in_this_process() && write.is_owned_by(&task) && !write.is_owned_by(&other));
+        write.release(&task).await.expect("its session continues with the release");
+        assert!(write.release(&other).await.is_err_and(|error| is_monitor_state(&error)));
+    }
+    assert!(!free.read_lock().is_owned_by(&task) && reads.is_owned_by(&task));
+    for name in ["a", "b"] {
+        in_use(there.client(), name, 1, 0).await;
+    }
+    faults.ignores_renewals.store(false, SeqCst);
+    faults.detached.store(false, SeqCst);
+    until("the releases are answered", async || {
+        !frees.is_acquired_in_this_process() && !shares.is_acquired_in_this_process()
+    })
+    .await;
+    assert!(reads.is_owned_by(&task) && !shares.is_owned_by(&task));
+    reads.release(&task).await.expect("held");
+    for name in ["a", "b"] {
+        in_use(there.client(), name, 0, 0).await;
+    }
 }
 
 /// Every call reports that the lock was lost with its session, and other clients can acquire it.
