@@ -1,11 +1,13 @@
 //! What is counted from applied events. Every node applies the same events, so these counters grow alike on all nodes.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
 use super::namespaces::{NamespaceSeries, Namespaces};
 use super::reasons::{self, Ended, GRANTED};
+use crate::clock::Instant;
 use crate::config::{LockClass, MetricsLabels};
 use crate::limits;
 use crate::model::{EndReason, Event, EventKind, Subject, WallTime};
@@ -16,8 +18,8 @@ pub(super) struct EventMetrics {
     sessions_opened: Counter,
     sessions_ended: Ended,
     leader_changes: Counter,
-    /// When the leader changed, the newest change first.
-    newest_leader_changes: Mutex<VecDeque<WallTime>>,
+    /// When the leader changed, and when a sample of this node first counted it. The newest change comes first.
+    newest_leader_changes: Mutex<VecDeque<(WallTime, Option<Instant>)>>,
     leaderless_seconds: Gauge,
     classes: Classes,
     pub(super) namespaces: Mutex<Namespaces>,
@@ -41,11 +43,18 @@ impl EventMetrics {
         }
     }
 
-    /// Returns how often a new leader began to serve within the hour before `now`. A node that catches up applies older
-    /// changes, too. Their log time would not show their age, because it stands still in an idle cluster.
-    pub(super) fn leader_changes_last_hour(&self, now: WallTime) -> usize {
-        let is_new = |at: &&WallTime| now.0.saturating_sub(at.0) <= limits::METRICS_HOUR_MS;
-        self.newest_leader_changes.lock().iter().filter(is_new).count()
+    /// Returns how often a new leader began to serve within the last hour. A node that catches up applies older
+    /// changes, too. Only their wall time shows their age, because log time stands still in an idle cluster. A leader
+    /// whose wall clock is ahead writes times that seem new for too long, so no change counts for more than an hour
+    /// after its first sample.
+    pub(super) fn leader_changes_last_hour(&self, wall: WallTime, now: Instant) -> usize {
+        let hour = Duration::from_millis(limits::METRICS_HOUR_MS);
+        let mut changes = self.newest_leader_changes.lock();
+        let is_new = changes.iter_mut().map(|(at, sampled)| {
+            let sampled = *sampled.get_or_insert(now);
+            now.since(sampled) <= hour && wall.0.saturating_sub(at.0) <= limits::METRICS_HOUR_MS
+        });
+        is_new.filter(|is_new| *is_new).count()
     }
 
     pub(super) fn count(&self, events: &[Event]) {
@@ -62,7 +71,7 @@ impl EventMetrics {
                     self.leaderless_seconds.increment(*gap_ms as f64 / 1e3);
                     let mut newest = self.newest_leader_changes.lock();
                     newest.truncate(limits::METRICS_LEADER_CHANGES_MAX - 1);
-                    newest.push_front(event.wall);
+                    newest.push_front((event.wall, None));
                 }
                 (kind, Some(namespace)) => {
                     let (series, class) = (namespaces.of(namespace), self.classes.of(&event.subject));

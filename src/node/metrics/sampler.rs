@@ -67,7 +67,7 @@ impl Core {
     /// Records what happened in the last hour.
     fn measure_hour(&self, samples: &mut VecDeque<(Instant, Duration)>, now: Instant) {
         let metrics = &self.shared.metrics;
-        let changes = metrics.events.leader_changes_last_hour(self.clock.wall());
+        let changes = metrics.events.leader_changes_last_hour(self.clock.wall(), now);
         metrics.leader_changes_last_hour.set(changes as f64);
         metrics.uncounted_last_hour.set(grown(samples, now, self.queue.all_uncounted()).as_secs_f64());
     }

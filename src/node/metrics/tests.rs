@@ -3,6 +3,7 @@
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 use super::*;
+use crate::clock::Instant;
 use crate::config::{LockClass, MetricsLabels};
 use crate::limits;
 use crate::machine::NamespaceSizes;
@@ -81,21 +82,36 @@ fn events_have_their_reasons() {
     assert_eq!((of("raft_leader_changes_total", ""), of("leaderless_seconds_total", "")), (1.0, 0.25));
 }
 
+/// A change of the leader at this wall time.
+fn leader_change(wall: u64) -> Event {
+    let gap = event("ci", "a", EventKind::LeaderlessGap { gap_ms: 250 });
+    Event { subject: Subject::Cluster, namespace: None, wall: WallTime(wall), ..gap }
+}
+
 /// A node that catches up counts only the changes of the leader that happened within the last hour, of the newest ones
 /// that it remembers.
 #[test]
 fn an_old_change_of_the_leader_is_not_of_the_last_hour() {
     let metrics = events(&MetricsLabels::default());
-    let change = |wall: u64| {
-        let gap = event("ci", "a", EventKind::LeaderlessGap { gap_ms: 250 });
-        Event { subject: Subject::Cluster, namespace: None, wall: WallTime(wall), ..gap }
-    };
-    let last_hour = |now: u64| metrics.leader_changes_last_hour(WallTime(now));
+    let last_hour = |wall: u64| metrics.leader_changes_last_hour(WallTime(wall), Instant::from_nanos(0));
     let hour = limits::METRICS_HOUR_MS;
-    metrics.count(&[1, 2, hour].map(change));
+    metrics.count(&[1, 2, hour].map(leader_change));
     assert_eq!([hour, hour + 1, hour + 2, hour + 3, 2 * hour + 1].map(last_hour), [3, 3, 2, 1, 0]);
-    metrics.count(&vec![change(2 * hour); limits::METRICS_LEADER_CHANGES_MAX + 1]);
+    metrics.count(&vec![leader_change(2 * hour); limits::METRICS_LEADER_CHANGES_MAX + 1]);
     assert_eq!(last_hour(2 * hour), limits::METRICS_LEADER_CHANGES_MAX);
+}
+
+/// The wall clock of one leader is a year ahead, and the times of later events do not go back. A change of the leader
+/// counts for an hour nevertheless, and not for a year.
+#[test]
+fn a_clock_that_is_ahead_keeps_no_change_in_the_last_hour() {
+    let metrics = events(&MetricsLabels::default());
+    let at = |ms: u64| metrics.leader_changes_last_hour(WallTime(ms), Instant::from_nanos(ms * 1_000_000));
+    let (hour, year) = (limits::METRICS_HOUR_MS, 365 * 24 * limits::METRICS_HOUR_MS);
+    metrics.count(&[leader_change(year)]);
+    assert_eq!([0, hour, hour + 1].map(at), [1, 1, 0]);
+    metrics.count(&[leader_change(year)]);
+    assert_eq!([hour + 1, 2 * hour + 1, 2 * hour + 2].map(at), [1, 1, 0]);
 }
 
 /// The first 32 namespaces have separate series, or those that the config lists. All others share one.
