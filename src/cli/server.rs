@@ -189,7 +189,7 @@ impl Server {
         reloaded.extend(self.tls.iter().map(|(_, tls)| tls.reload()));
         if reloaded.contains(&Ok(true)) {
             tracing::info!("the changed certificates are in use");
-            self.node.audit_certificates();
+            self.node.audit_certificates(self.tls.iter().map(|(_, tls)| tls.digest()));
         }
         distinct(reloaded.into_iter().filter_map(Result::err))
     }

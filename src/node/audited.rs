@@ -1,7 +1,7 @@
 //! What a node writes to its audit log: acts of operators, and refused callers. The node that a caller has reached
 //! writes, not the leader that executes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -245,9 +245,14 @@ impl Node {
         });
     }
 
-    /// Writes that the node uses other certificates or another list of refused ones from now on.
-    pub fn audit_certificates(&self) {
-        self.audit_own(Act::new("reload-certificates", []));
+    /// Writes that the node uses other certificates or another list of refused ones from now on. `of_ports` has the
+    /// digest of each certificate chain that the ports for clients show.
+    pub fn audit_certificates(&self, of_ports: impl IntoIterator<Item = String>) {
+        let own = self.core.shared.certificates.as_ref().map(|certificates| certificates.tls.digest());
+        // Ports may share files.
+        let digests: BTreeSet<_> = of_ports.into_iter().chain(own).collect();
+        let digests = digests.into_iter().collect::<Vec<_>>().join(", ");
+        self.audit_own(Act::new("reload-certificates", [("certificates", digests)]));
     }
 
     /// Writes the first use of a token since the node has started.

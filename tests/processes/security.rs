@@ -113,6 +113,26 @@ async fn certificates_and_authority_are_replaced_under_load() {
     kept.release().await.expect("the kept lock");
 }
 
+/// A node that reads a renewed certificate writes its digest to the audit log, as `certs` lists it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_audits_the_certificate_in_use() {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::start_tls("fast").await;
+    cluster.certs(&["--renew", "node-1"]);
+    let mut certs = std::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    let listed = certs.args(["--json", "certs"]).arg(cluster.folder().join("certs")).output().expect("a command");
+    let rows = text(&listed.stdout);
+    let mut rows = rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).expect("JSON"));
+    let renewed = rows.find(|row| row["name"] == "node-1").expect("the certificate of node 1");
+    let fact = format!("\"certificates\":\"{}\"", &renewed["sha256"].as_str().expect("a digest")[..12]);
+    cluster.signal(1, Signal::HUP);
+    wait_until("the line of the reload", async || {
+        let audit = std::fs::read_to_string(cluster.folder().join("audit-1.jsonl")).expect("an audit log");
+        audit.lines().any(|line| line.contains("\"act\":\"reload-certificates\"") && line.contains(&fact))
+    })
+    .await;
+}
+
 /// a refused certificate loses its connections within seconds. Its session is kept, its grace does not begin, and
 /// it passes its lock on at the end of its TTL. Clients with other certificates do not notice. A changed file that a
 /// node cannot use is a warning in its status.

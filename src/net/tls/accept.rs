@@ -112,6 +112,12 @@ impl PortTls {
         self.0.set.own()
     }
 
+    /// Returns the first 12 digits of the SHA-256 of the certificate chain that the port shows.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        self.0.set.digest()
+    }
+
     /// Returns the connection after its handshake; `None` if the port refuses it or the other side ends it. The
     /// handshake and the start of the first request have one deadline.
     async fn accept(self, accepted: Accepted<TcpStream>) -> Option<Connection> {

@@ -46,6 +46,12 @@ impl PeerTls {
         self.0.own()
     }
 
+    /// Returns the first 12 digits of the SHA-256 of the node's certificate chain.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        self.0.digest()
+    }
+
     /// Returns the TLS of the port for the other nodes, which uses the same files.
     #[must_use]
     pub fn port(&self, allows_plain: bool) -> PortTls {

@@ -9,6 +9,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{CertificateError, Error, RootCertStore};
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::files::{CertificateEnd, TlsContents, TlsError, TlsFiles, day, presented, provider};
@@ -80,6 +81,15 @@ impl TlsSet {
     /// Returns the own certificate, and its end.
     pub(super) fn own(&self) -> CertificateEnd {
         CertificateEnd::new(&self.source.files, end_of_own(&self.settings.borrow().identity.cert))
+    }
+
+    /// Returns the first 12 digits of the SHA-256 of the own certificate chain. For a chain of one certificate, the
+    /// digest that names it in a refuse list begins with them.
+    pub(super) fn digest(&self) -> String {
+        let settings = Arc::clone(&self.settings.borrow());
+        let chain = settings.identity.cert.iter();
+        let hash = chain.fold(Sha256::new(), |hash, certificate| hash.chain_update(certificate));
+        hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
