@@ -5,7 +5,8 @@
 #   scripts/attack.sh [SECONDS]     SECONDS for each attack, 20 by default, at least 15
 #
 # Needs openssl, sslscan, slowhttptest, h2load (nghttp2-client) and Python with venv; packages of Debian with these names.
-# LOCKKEEPER_BIN names the binary; without it the script builds a release.
+# LOCKKEEPER_BIN names the binary; without it the script builds a release. It also looks for published faults of the
+# crates, with cargo audit or cargo deny if there is one of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,5 +40,15 @@ until [ -s "$LOCKKEEPER_KEY" ]; do
   sleep 0.1
 done
 "$LOCKKEEPER_BIN" lock --timeout 30s ready -- true
+status=0
 "$folder/venv/bin/python3" scripts/attack/attack.py --binary "$LOCKKEEPER_BIN" --certs "$certs" --pid "$node" \
-  --port-base "$base" --seconds "$seconds"
+  --port-base "$base" --seconds "$seconds" || status=1
+printf '\nPublished faults of the crates\n\n'
+if cargo audit --version > /dev/null 2>&1; then
+  cargo audit || status=1
+elif cargo deny --version > /dev/null 2>&1; then
+  cargo deny check advisories || status=1
+else
+  echo "  not looked for: there is neither cargo audit nor cargo deny"
+fi
+exit "$status"

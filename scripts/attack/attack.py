@@ -13,14 +13,19 @@ not right:
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import functools
+import http.client
 import json
 import os
 import resource
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -44,7 +49,13 @@ if given.seconds < CUT_SECONDS + 5:
     arguments.error(f"--seconds is at least {CUT_SECONDS + 5}: connections are cut within {CUT_SECONDS} s")
 
 CLIENT, PEER, HTTP = (given.port_base + offset for offset in (1, 11, 21))
+# The ports of the node with rules.
+RULED_CLIENT, RULED_PEER, RULED_HTTP = (given.port_base + offset for offset in (4, 14, 24))
 CONNECTIONS = 10_000
+# Names that exist, and as many that do not.
+NAMES = 10_000
+# By how much the time of a refusal may depend on whether the name exists.
+NAMES_PER_CENT = 5
 MIB = 1024
 
 
@@ -335,6 +346,116 @@ def answers():
     return rows
 
 
+# What a principal without rights learns from the time of a refusal.
+
+RULES = """version = 1
+[[role]]
+name = "all"
+rules = [{ namespace = "*", right = "admin" }]
+[[role]]
+name = "other"
+rules = [{ namespace = "other", right = "admin" }]
+[[principal]]
+name = "ops"
+roles = ["all"]
+[[principal]]
+name = "stranger"
+roles = ["other"]
+"""
+
+
+def private(path, text):
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
+        written.write(text)
+
+
+class Caller:
+    """One connection of HTTP with the token of a principal."""
+
+    def __init__(self, token):
+        self.connection = http.client.HTTPConnection("127.0.0.1", RULED_HTTP, timeout=30)
+        self.headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+
+    def call(self, method, path, body=None):
+        """The status and the body of the answer."""
+        body = None if body is None else json.dumps(body)
+        self.connection.request(method, f"/v1/ns/default/{path}", body, self.headers)
+        answer = self.connection.getresponse()
+        return answer.status, answer.read()
+
+    def look(self, name):
+        return self.call("GET", f"locks?lock={name}")
+
+    def acquire(self, name):
+        return self.call("POST", "acquire", {"lock": name, "lease_ms": 600_000})
+
+
+@contextlib.contextmanager
+def ruled_node():
+    """Runs one node with rules, in plain text on loopback, and gives the tokens of `ops` and of `stranger`."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules, config = os.path.join(folder, "auth.toml"), os.path.join(folder, "n1.toml")
+        private(rules, RULES)
+        tokens = [lockkeeper("auth", "token", rules, principal)["token"] for principal in ("ops", "stranger")]
+        client, peer, listen = (f'"127.0.0.1:{port}"' for port in (RULED_CLIENT, RULED_PEER, RULED_HTTP))
+        lines = ['cluster = "ruled"', "node = 1", f'data = "{folder}/n1"']
+        lines += ["[listen]", f"client = {client}", f"peer = {peer}", f"http = {listen}"]
+        lines += ["[[member]]", "id = 1", f"client = {client}", f"peer = {peer}"]
+        lines += ["[auth]", f'file = "{rules}"', "[audit]", f'file = "{folder}/audit.jsonl"']
+        private(config, "\n".join(lines) + "\n")
+        with open(os.path.join(folder, "log"), "w+") as log:
+            node = subprocess.Popen([given.binary, "serve", "--config", config], stdout=log, stderr=log)
+            try:
+                until = time.monotonic() + 30
+                while not serves(tokens[0]):
+                    if node.poll() is not None or until < time.monotonic():
+                        log.seek(0)
+                        sys.exit(f"the node with rules does not serve:\n{log.read()}")
+                    time.sleep(0.1)
+                yield tokens
+            finally:
+                node.terminate()
+                node.wait()
+
+
+def serves(token):
+    try:
+        return Caller(token).look("ready")[0] == 200
+    except OSError:
+        return False
+
+
+def refusals():
+    """Has names refused in turns of which every second one exists. Returns a row as `answers` does: the statuses and
+    the texts are the same, and so is the median time within NAMES_PER_CENT."""
+    names = [f"name-{number:06}" for number in range(2 * NAMES)]
+    seen, right = [], True
+    with ruled_node() as (ops, stranger):
+
+        def taken(some):
+            caller = Caller(ops)
+            return all(caller.acquire(name)[0] == 200 for name in some)
+
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            right = all(pool.map(taken, (names[first::64] for first in range(0, 64, 2))))
+        caller = Caller(stranger)
+        for what, call in [("reads", caller.look), ("acquires", caller.acquire)]:
+            took, answered = ([], []), set()
+            for number, name in enumerate(names):
+                begun = time.perf_counter()
+                status, body = call(name)
+                took[number % 2].append(time.perf_counter() - begun)
+                answered.add((status, body.replace(name.encode(), b"NAME")))
+            existing, missing = (1000 * statistics.median(times) for times in took)
+            apart = 100 * abs(existing - missing) / min(existing, missing)
+            right = right and apart <= NAMES_PER_CENT and [status for status, _ in answered] == [403]
+            seen.append(f"{what} {existing:.3f} and {missing:.3f} ms, {apart:.1f} % apart, {len(answered)} text(s)")
+        # Every second name existed until the end.
+        holders = [json.loads(Caller(ops).look(names[at])[1])["holders"] for at in (0, 1, -2, -1)]
+        right = right and [bool(some) for some in holders] == [True, False, True, False]
+    return f"refusal of {NAMES:,} names that exist, and of as many that do not", "; ".join(seen), right
+
+
 def client_p99(seconds):
     """Works at a low rate, and returns the 99th percentile of the latency in milliseconds."""
     words = ["bench", "--clients", "8", "--rate", "50", "--secs", str(seconds), "--warm-up", "0s"]
@@ -396,7 +517,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     wrong = 0
     print("What the ports answer\n")
-    for name, seen, right in answers():
+    for name, seen, right in [*answers(), refusals()]:
         wrong += not right
         print(f"  {'ok ' if right else 'NO '} {name}: {seen}")
     print("\nAttacks; p99 of a client that works at a low rate, calm and attacked, and its limit\n")

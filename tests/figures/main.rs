@@ -16,6 +16,7 @@ mod random;
 #[path = "../processes/wait.rs"]
 mod wait;
 
+mod auth;
 mod clients;
 mod false_alarms;
 mod leader;
@@ -35,6 +36,7 @@ use tokio::runtime::Builder;
 const USAGE: &str = "cargo bench --bench figures -- NAME SIZE
   killed_leader KILLS       time from the kill of a leader to the next grant, with 64 clients
   tls SECONDS               pairs a second with TLS and without, and the same after killed leaders
+  auth SECONDS              pairs a second with [auth] and a token, and with neither
   false_alarms SECONDS      elections without a cause, while connections between live nodes fail
   power_cuts ROUNDS         acknowledged holds that a power cut of all nodes loses
   leader_changes SECONDS    changes of leader while links are cut or a disk is slow
@@ -55,6 +57,7 @@ fn main() {
         match name.as_str() {
             "killed_leader" => leader::kills(size).await,
             "tls" => tls::run(size).await,
+            "auth" => auth::run(size).await,
             "false_alarms" => false_alarms::run(size).await,
             "power_cuts" => crash::figures::power_cuts(size).await,
             "leader_changes" => crash::figures::leader_changes(size).await,

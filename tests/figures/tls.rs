@@ -1,5 +1,6 @@
 //! The cost of TLS: pairs a second and the time after a killed leader, with TLS on every port and without, in turns.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use tokio::task::block_in_place;
@@ -18,10 +19,12 @@ struct Pairs {
     p99_ms: f64,
 }
 
-fn pairs(cluster: &Cluster, seconds: usize) -> Pairs {
+fn pairs(cluster: &Cluster, token: Option<&Path>, seconds: usize) -> Pairs {
     let seconds = seconds.to_string();
     let arguments = ["bench", "--clients", "64", "--secs", &seconds, "--workload", "pairs", "--json"];
-    let measured = block_in_place(|| cluster.command(&arguments).stderr(Stdio::inherit()).output().expect("bench"));
+    let mut bench = cluster.command(&arguments);
+    bench.envs(token.map(|token| ("LOCKKEEPER_AUTH_TOKEN_FILE", token))).stderr(Stdio::inherit());
+    let measured = block_in_place(|| bench.output().expect("bench"));
     let text = String::from_utf8(measured.stdout).expect("text");
     let line = text.lines().last().unwrap_or_else(|| panic!("bench printed nothing"));
     let figures: serde_json::Value = serde_json::from_str(line).expect("JSON");
@@ -34,26 +37,35 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures both clusters in turns, and prints the medians and the median of the ratios.
-pub(crate) async fn run(seconds: usize) {
-    let clusters = [Cluster::start_with("lan").await, Cluster::start_tls("lan").await];
+/// Measures two clusters in turns, each with the token that its clients show, and prints the medians and the median of
+/// the ratios.
+pub(crate) fn in_turns(clusters: [(&str, &Cluster, Option<&Path>); 2], seconds: usize) {
+    let names = clusters.map(|(name, ..)| name);
     let mut measured = [Vec::new(), Vec::new()];
     for round in 1..=ROUNDS {
-        for (cluster, into) in clusters.iter().zip(&mut measured) {
-            into.push(pairs(cluster, seconds));
+        for ((_, cluster, token), into) in clusters.into_iter().zip(&mut measured) {
+            into.push(pairs(cluster, token, seconds));
         }
-        let [plain, tls] = [0, 1].map(|kind| measured[kind][round - 1].a_second);
-        eprintln!("round {round}: plain {plain:.0} pairs/s, TLS {tls:.0}");
+        let [first, second] = [0, 1].map(|kind| measured[kind][round - 1].a_second);
+        eprintln!("round {round}: {} {first:.0} pairs/s, {} {second:.0}", names[0], names[1]);
     }
-    for (name, of) in ["plain", "TLS"].into_iter().zip(&measured) {
+    for (name, of) in names.into_iter().zip(&measured) {
         let rate = median(of.iter().map(|pairs| pairs.a_second).collect());
         let p99 = median(of.iter().map(|pairs| pairs.p99_ms).collect());
         eprintln!("{name}: {rate:.0} pairs/s of 64 clients, p99 {p99:.1} ms");
     }
-    let ratios = measured[0].iter().zip(&measured[1]).map(|(plain, tls)| tls.a_second / plain.a_second);
-    eprintln!("TLS serves {:.2} of the pairs without TLS", median(ratios.collect()));
+    let ratios = measured[0].iter().zip(&measured[1]).map(|(first, second)| second.a_second / first.a_second);
+    eprintln!("{}: {:.2} of the pairs {}", names[1], median(ratios.collect()), names[0]);
+}
+
+/// Measures the pairs of both clusters, and then new clusters whose leaders are killed.
+pub(crate) async fn run(seconds: usize) {
+    let clusters = [Cluster::start_with("lan").await, Cluster::start_tls("lan").await];
+    in_turns([("without TLS", &clusters[0], None), ("with TLS", &clusters[1], None)], seconds);
     drop(clusters);
-    for (name, cluster) in [("plain", Cluster::start_with("lan").await), ("TLS", Cluster::start_tls("lan").await)] {
+    for (name, cluster) in
+        [("without TLS", Cluster::start_with("lan").await), ("with TLS", Cluster::start_tls("lan").await)]
+    {
         let (mut next, mut last) = kills_with(cluster, KILLS).await;
         eprintln!("{name}: leader killed {KILLS} times");
         eprintln!("  next grant after          {}", figures(&mut next));
