@@ -54,7 +54,8 @@ pub(super) struct BreakBody {
     lock: String,
     /// Fencing token of the hold. A newer hold is not broken.
     token: String,
-    /// Reason, shown with the lock and in its history.
+    /// Reason, kept in the history of the lock. If the hold has ended and only keeps the lock closed, the break has no
+    /// record there, and only the audit log keeps the reason.
     why: String,
     dry_run: Option<bool>,
 }
