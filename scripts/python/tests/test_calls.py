@@ -2,11 +2,12 @@
 
 import asyncio
 import functools
+import inspect
 import json
 import pickle
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import Any, Self
 
@@ -260,6 +261,60 @@ def test_the_decorator_refuses_what_it_cannot_call() -> None:
         with pytest.raises(InvalidArgument, match="a function with a signature"):
             client.locked("a")(None)
     lk.close()
+
+
+class _Free:
+    """A lock that is free."""
+
+    held = False
+
+    def acquire(self) -> Self:
+        return self
+
+    def __enter__(self) -> None:
+        self.held = True
+
+    def __exit__(self, *error: object) -> None:
+        self.held = False
+
+
+def test_the_decorator_refuses_results_that_run_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body of what a plain wrapper returns would run after the release: it is closed, and the call fails.
+
+    The lock is released, and the result of a plain function is returned.
+    """
+    lock, begun = _Free(), list[Coroutine[Any, Any, None]]()
+
+    def free(name: str, **_: object) -> _Free:
+        return lock
+
+    async def report(day: int) -> None: ...
+
+    def wrapper(day: int) -> Any:
+        begun.append(report(day))
+        return begun[-1]
+
+    class Report:
+        async def __call__(self, day: int) -> None:
+            await report(day)
+
+    class Later:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    def later(day: int) -> Later:
+        return Later()
+
+    functions: list[Any] = [wrapper, functools.partial(wrapper), Report(), later]
+    with Client("http://127.0.0.1:1") as lk:
+        monkeypatch.setattr(lk, "lock", free)
+        for function in functions:
+            with pytest.raises(InvalidArgument, match="use AsyncClient"):
+                lk.locked("report:{day}")(function)(4)
+            assert not lock.held
+        plain: Any = abs
+        assert lk.locked("report")(plain)(-4) == 4
+    assert [inspect.getcoroutinestate(one) for one in begun] == [inspect.CORO_CLOSED] * 2
 
 
 class _Granted:

@@ -6,22 +6,17 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from .core.clock import SECOND, Clock
 from .core.driver import BaseConnection, Driver
 from .core.endpoints import Endpoint
 from .core.errors import Error
-from .core.steps import CONNECT_TIME_MAX, READ_BYTES, NotAnswered, NotSent, Steps
+from .core.steps import CONNECT_TIME_MAX, READ_BYTES, Addresses, NotAnswered, NotSent, Steps
 
 Result = TypeVar("Result")
 
 log = logging.getLogger("lockkeeper_client")
-
-Addresses: TypeAlias = list[tuple[Any, ...]]
-
-LOOKUP_AGE_MAX = 60 * SECOND
-"""Addresses whose lookup began earlier are not used: the host may have others now."""
 
 
 class Connection(BaseConnection):
@@ -62,76 +57,62 @@ class Connection(BaseConnection):
             os.close(null)
 
 
+def _begun(endpoint: Endpoint) -> asyncio.Task[Addresses]:
+    """Looks up the addresses of a host in a task, because nothing bounds how long that takes."""
+    loop = asyncio.get_running_loop()
+    steps = loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    lookup = loop.create_task(steps, name="lockkeeper")
+    # An error that no attempt waits for is not logged.
+    lookup.add_done_callback(lambda lookup: lookup.cancelled() or lookup.exception())
+    return lookup
+
+
 class Tasks(Driver[Connection]):
     """Runs operations in the calling task, and others in tasks of their own."""
 
     def __init__(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
         super().__init__(clock, tls)
         self._background: set[asyncio.Task[None]] = set()
-        self._lookups: dict[Endpoint, tuple[int, asyncio.Task[Addresses]]] = {}
-        """When each lookup began that runs, or that no attempt has used."""
 
     async def connect(self, endpoint: Endpoint, timeout: int) -> Connection:
-        context = (self._tls or ssl.create_default_context()) if endpoint.tls else None
-        name = endpoint.host if context is not None else None
         longest = min(timeout, CONNECT_TIME_MAX)
+        end = self._clock() + longest
         try:
-            addresses = await self._addresses(endpoint, longest)
-            # A name that resolves slowly leaves its addresses their time.
-            end = self._clock() + longest
-            sock = await self._connected(addresses, end)
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                async with asyncio.timeout(max(1, end - self._clock()) / SECOND):
-                    reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name)
-            except BaseException:
-                sock.close()
-                raise
+            context = (self._tls or ssl.create_default_context()) if endpoint.tls else None
+            lookup = self._lookup(endpoint, lambda: _begun(endpoint))
+            await asyncio.wait({lookup}, timeout=longest / SECOND)
+            addresses = self._found(endpoint, lookup, end, longest)
+            failed = OSError("the host has no address")
+            for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+                try:
+                    return self.opened(await self._connected(endpoint, context, address, end, left))
+                except OSError as error:
+                    failed = error
+            raise failed
         except (OSError, ValueError) as error:
             # A name that cannot be encoded is a ValueError.
             raise NotSent(str(error) or "no connection in time") from error
-        return self.opened(Connection(reader, writer))
 
-    async def _addresses(self, endpoint: Endpoint, timeout: int) -> Addresses:
-        """Returns the addresses of the host. After `timeout` ns the lookup continues for the next attempt."""
-        now = self._clock()
-        began, lookup = self._lookups.get(endpoint, (now, None))
-        if lookup is None or (lookup.done() and LOOKUP_AGE_MAX < now - began):
-            loop = asyncio.get_running_loop()
-            steps = loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-            lookup = loop.create_task(steps, name="lockkeeper")
-            self._lookups[endpoint] = now, lookup
+    async def _connected(
+        self, endpoint: Endpoint, context: ssl.SSLContext | None, found: tuple[Any, ...], end: int, left: int
+    ) -> Connection:
+        """Connects to an address of a host, `left` of which are not tried. A silent one leaves the others their share.
 
-            def ended(lookup: asyncio.Task[Addresses]) -> None:
-                if lookup.cancelled() or lookup.exception() is not None:
-                    self._lookups.pop(endpoint, None)
-
-            lookup.add_done_callback(ended)
-        await asyncio.wait({lookup}, timeout=timeout / SECOND)
-        if not lookup.done() or lookup.cancelled():
-            raise NotSent("the name is not resolved in time")
-        # If these addresses are of no use, the next attempt looks for others.
-        self._lookups.pop(endpoint, None)
-        return lookup.result()
-
-    async def _connected(self, addresses: Addresses, end: int) -> socket.socket:
-        """Tries the addresses of a host one after another until `end`. A silent one leaves the others their share."""
-        loop = asyncio.get_running_loop()
-        failed = OSError("the host has no address")
-        for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            try:
-                connecting = socket.socket(family, kind, protocol)
-                try:
-                    connecting.setblocking(False)
-                    async with asyncio.timeout(max(1, (end - self._clock()) // left) / SECOND):
-                        await loop.sock_connect(connecting, address)
-                except BaseException:
-                    connecting.close()
-                    raise
-                return connecting
-            except OSError as error:
-                failed = error
-        raise failed
+        A handshake of TLS may take half of the time, and all of it at the last address.
+        """
+        family, kind, protocol, _, address = found
+        name = endpoint.host if context is not None else None
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            async with asyncio.timeout(self._share(end, left)):
+                await asyncio.get_running_loop().sock_connect(sock, address)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            async with asyncio.timeout(self._share(end, min(left, 2))):
+                return Connection(*await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name))
+        except BaseException:
+            sock.close()
+            raise
 
     async def run(self, steps: Steps[Result], stream: list[Connection] | None = None) -> Result:
         """Performs the steps of an operation, and returns its result: see `Driver.actions`."""
@@ -171,7 +152,6 @@ class Tasks(Driver[Connection]):
         """Drops the parent's connections and tasks in the child of a fork."""
         super().forked()
         self._background = set()
-        self._lookups = {}
 
     async def close(self, patience: int) -> None:
         """Waits until the background operations are done, at most `patience` ns, and closes the idle connections."""

@@ -6,14 +6,17 @@ import selectors
 import socket
 import ssl
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
-from .core.clock import SECOND, Clock
+from .core.clock import SECOND
 from .core.driver import BaseConnection, Driver
 from .core.endpoints import Endpoint
 from .core.errors import Error
-from .core.steps import CONNECT_TIME_MAX, READ_BYTES, NotAnswered, NotSent, Steps
+from .core.steps import CONNECT_TIME_MAX, READ_BYTES, Addresses, NotAnswered, NotSent, Steps
 
 Result = TypeVar("Result")
 
@@ -23,22 +26,9 @@ log = logging.getLogger("lockkeeper_client")
 class Connection(BaseConnection):
     """A connection with a blocking socket."""
 
-    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: int, clock: Clock) -> None:
+    def __init__(self, connected: socket.socket) -> None:
         super().__init__()
-        try:
-            addresses = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-            # Nothing bounds how long a name takes to resolve, and the addresses get their time all the same.
-            end = clock() + min(timeout, CONNECT_TIME_MAX)
-            self._socket = _connected(addresses, end, clock)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if endpoint.tls:
-                context = tls or ssl.create_default_context()
-                self._socket.settimeout(max(1, end - clock()) / SECOND)
-                self._socket = context.wrap_socket(self._socket, server_hostname=endpoint.host)
-        except (OSError, ValueError) as error:
-            # A name that cannot be encoded is a ValueError.
-            raise NotSent(str(error)) from error
+        self._socket = connected
 
     def send(self, data: bytes, timeout: int) -> None:
         try:
@@ -70,22 +60,18 @@ class Connection(BaseConnection):
         os.close(self._socket.detach())
 
 
-def _connected(addresses: list[tuple[Any, ...]], end: int, clock: Clock) -> socket.socket:
-    """Tries the addresses of a host one after another until `end`. A silent one leaves the others their share."""
-    failed = OSError("the host has no address")
-    for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+def _begun(resolve: Callable[[], Addresses]) -> Future[Addresses]:
+    """Looks up the addresses of a host in a thread. Nothing bounds how long that takes, and no exit waits for it."""
+    lookup: Future[Addresses] = Future()
+
+    def work() -> None:
         try:
-            connecting = socket.socket(family, kind, protocol)
-            try:
-                connecting.settimeout(max(1, (end - clock()) // left) / SECOND)
-                connecting.connect(address)
-            except BaseException:
-                connecting.close()
-                raise
-            return connecting
-        except OSError as error:
-            failed = error
-    raise failed
+            lookup.set_result(resolve())
+        except Exception as error:
+            lookup.set_exception(error)
+
+    threading.Thread(target=work, name="lockkeeper", daemon=True).start()
+    return lookup
 
 
 def exiting() -> bool:
@@ -113,7 +99,53 @@ class Threads(Driver[Connection]):
     """Runs operations in the calling thread, and others in daemon threads."""
 
     def connect(self, endpoint: Endpoint, timeout: int) -> Connection:
-        return self.opened(Connection(endpoint, self._tls, timeout, self._clock))
+        longest = min(timeout, CONNECT_TIME_MAX)
+        end = self._clock() + longest
+        try:
+            context = (self._tls or ssl.create_default_context()) if endpoint.tls else None
+            addresses = self._addresses(endpoint, end, longest)
+            failed = OSError("the host has no address")
+            for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+                try:
+                    return self.opened(Connection(self._connected(endpoint, context, address, end, left)))
+                except OSError as error:
+                    failed = error
+            raise failed
+        except (OSError, ValueError) as error:
+            # A name that cannot be encoded is a ValueError.
+            raise NotSent(str(error)) from error
+
+    def _addresses(self, endpoint: Endpoint, end: int, longest: int) -> Addresses:
+        resolve = partial(socket.getaddrinfo, endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        with suppress(socket.gaierror):
+            return resolve(flags=socket.AI_NUMERICHOST)
+        try:
+            lookup = self._lookup(endpoint, lambda: _begun(resolve))
+        except RuntimeError:
+            # The interpreter exits, or the process may start no more threads.
+            return resolve()
+        wait([lookup], longest / SECOND)
+        return self._found(endpoint, lookup, end, longest)
+
+    def _connected(
+        self, endpoint: Endpoint, context: ssl.SSLContext | None, found: tuple[Any, ...], end: int, left: int
+    ) -> socket.socket:
+        """Connects to an address of a host, `left` of which are not tried. A silent one leaves the others their share.
+
+        A handshake of TLS may take half of the time, and all of it at the last address.
+        """
+        family, kind, protocol, _, address = found
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(self._share(end, left))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.settimeout(self._share(end, min(left, 2)))
+            return context.wrap_socket(sock, server_hostname=endpoint.host) if context is not None else sock
+        except BaseException:
+            sock.close()
+            raise
 
     def run(self, steps: Steps[Result], wake: Wake | None = None, stream: list[Connection] | None = None) -> Result:
         """Performs the steps of an operation, and returns its result: see `Driver.actions`."""

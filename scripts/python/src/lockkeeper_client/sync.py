@@ -81,7 +81,12 @@ class _Sessions(base.BaseSessions[Lock]):
                         return None
                     raise
                 with hold:
-                    return function(*args, **kwargs)
+                    result = function(*args, **kwargs)
+                    if inspect.isawaitable(result):
+                        if inspect.iscoroutine(result):
+                            result.close()
+                        raise InvalidArgument(f"locked: {function!r} returns what runs later: use AsyncClient")
+                    return result
 
             return call
 

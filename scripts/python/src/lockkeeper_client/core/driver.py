@@ -12,7 +12,19 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from .clock import LONGEST_SLEEP, SECOND, Clock
 from .endpoints import Endpoint
 from .http import AnswerParser, Head, Malformed
-from .steps import IDLE_CONNECTIONS_MAX, IDLE_MAX, Exchange, Listen, Next, NotAnswered, NotSent, Step, Steps
+from .steps import (
+    IDLE_CONNECTIONS_MAX,
+    IDLE_MAX,
+    LOOKUP_AGE_MAX,
+    Addresses,
+    Exchange,
+    Listen,
+    Next,
+    NotAnswered,
+    NotSent,
+    Step,
+    Steps,
+)
 
 Result = TypeVar("Result")
 
@@ -51,6 +63,7 @@ class BaseConnection(ABC):
 
 
 C = TypeVar("C", bound=BaseConnection)
+F = TypeVar("F")
 
 
 def disconnect(stream: list[C]) -> None:
@@ -70,6 +83,8 @@ class Driver(ABC, Generic[C]):
         self._idle: dict[Endpoint, list[C]] = {}
         self._open: weakref.WeakSet[C] = weakref.WeakSet()
         self._closed = False
+        self._lookups: dict[Endpoint, tuple[int, Any]] = {}
+        """The lookups that run, or that left their attempts too little time, and when each began."""
 
     @abstractmethod
     def connect(self, endpoint: Endpoint, timeout: int) -> Any:
@@ -92,12 +107,42 @@ class Driver(ABC, Generic[C]):
                 connection.abandon()
         self._open = weakref.WeakSet()
         self._idle = {}
+        self._lookups = {}
 
     def opened(self, connection: C) -> C:
         """Returns a connection that is to be dropped in the child of a fork."""
         with self._lock:
             self._open.add(connection)
         return connection
+
+    def _lookup(self, endpoint: Endpoint, begin: Callable[[], F]) -> F:
+        """Returns the future of the addresses of a host. It may have begun during an earlier attempt."""
+        with self._lock:
+            now = self._clock()
+            began, lookup = self._lookups.get(endpoint, (now, None))
+            old = LOOKUP_AGE_MAX < now - began
+            if lookup is None or (lookup.done() and (old or lookup.cancelled() or lookup.exception() is not None)):
+                lookup = begin()
+                self._lookups[endpoint] = now, lookup
+            found: F = lookup
+            return found
+
+    def _found(self, endpoint: Endpoint, lookup: Any, end: int, longest: int) -> Addresses:
+        """Returns the addresses that a lookup has found before the `end` of an attempt that may take `longest` ns."""
+        left = end - self._clock()
+        if left <= 0 or not lookup.done() or lookup.cancelled():
+            raise NotSent("the name is not resolved in time")
+        with self._lock:
+            # The addresses of a slow lookup stay for the next attempt, which has all its time for them. Others may be
+            # of no use, so the next attempt looks up the name again.
+            if longest // 2 <= left and self._lookups.get(endpoint, (0, None))[1] is lookup:
+                del self._lookups[endpoint]
+        addresses: Addresses = lookup.result()
+        return addresses
+
+    def _share(self, end: int, parts: int) -> float:
+        """Returns one of equal `parts` of the time until `end`, in seconds."""
+        return max(1, (end - self._clock()) // parts) / SECOND
 
     def actions(self, steps: Steps[Result], stream: list[C] | None, pause: Callable[[int], Any]) -> Actions[Result]:
         """Performs the steps of an operation, and returns its result.

@@ -13,10 +13,14 @@ Result = TypeVar("Result")
 IDLE_MAX = 15 * SECOND
 """A driver closes a connection that is idle for longer. A node does so after 30 s."""
 CONNECT_TIME_MAX = 2 * SECOND
+LOOKUP_AGE_MAX = 60 * SECOND
+"""Addresses whose lookup began earlier are not used: the host may have others now."""
 IDLE_CONNECTIONS_MAX = 4
 """Idle connections to one node that a driver keeps."""
 READ_BYTES = 64 * 1024
 
+Addresses: TypeAlias = list[tuple[Any, ...]]
+"""The addresses of a host, as `socket.getaddrinfo` returns them."""
 Stop: TypeAlias = Callable[[], BaseException | None]
 """Returns an exception if the operation must end although the step is not done. Drivers call it once a second."""
 
