@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 from nodes import Nodes, await_true
 
-from lockkeeper_client import AsyncHold, Error, InvalidArgument, LockLost
+from lockkeeper_client import AsyncHold, Error, InvalidArgument, LockLost, NotPermitted
 from lockkeeper_client._tasks import Tasks
 from lockkeeper_client.core import events
+from lockkeeper_client.core.claim import LockRequest, acquire
 from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
 from lockkeeper_client.core.events import apply, replay
 from lockkeeper_client.core.follow import follow
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
-from lockkeeper_client.core.keep import report
+from lockkeeper_client.core.keep import keep, look_for_losses, report
 from lockkeeper_client.core.link import JSON_PROBLEM, Answer, Link
+from lockkeeper_client.core.metadata import Metadata
+from lockkeeper_client.core.release import release
 from lockkeeper_client.core.session import Session
-from lockkeeper_client.core.steps import Listen, Next, Steps
+from lockkeeper_client.core.steps import Exchange, Listen, Next, NotAnswered, Pause, Step, Steps
 
 
 def _session() -> Session:
@@ -128,6 +131,131 @@ def test_a_session_that_ended_without_its_stream_is_lost_at_once() -> None:
     assert lost == ["broken"] and session.ended is not None
 
 
+def _answer(**body: Any) -> tuple[Head, bytes]:
+    """Returns what a node answers."""
+    kind = JSON_PROBLEM if "error" in body else "application/json"
+    return Head(409 if "error" in body else 200, {"content-type": kind}), json.dumps(body).encode()
+
+
+REFUSED = _answer(error="not-permitted", detail="a test")
+
+
+def _renew(session: Session, valid: bool, refused: str = "") -> list[str]:
+    """Renews the session once, and returns the calls. A node answers them, but refuses the check of one lock."""
+    session.due = 0
+    calls: list[str] = []
+    steps = keep(session)
+    step = next(steps)
+    while not isinstance(step, Pause):
+        assert isinstance(step, Exchange)
+        calls.append(step.request.split(b" ")[1].decode().rsplit("/", 1)[1].split("?")[0])
+        if refused and f'"lock": "{refused}"'.encode() in step.request:
+            step = steps.send(REFUSED)
+        else:
+            step = steps.send(_answer(log_time_ms=1_000, deadline_ms=10_000, valid=valid))
+    return calls
+
+
+def _stream(session: Session) -> tuple[Steps[None], Step]:
+    """Begins a stream of events. Returns its steps, and the first one after its start."""
+    steps = follow(session)
+    assert isinstance(next(steps), Listen)
+    return steps, steps.send(Head(200, {"content-type": "text/event-stream"}))
+
+
+@pytest.mark.parametrize("cause", ["no answer", "no-leader", "overloaded", "a renewal is due", "an upgrade"])
+def test_a_break_that_no_check_finds_at_once_is_found_later(cause: str) -> None:
+    """A hold is broken while the stream is down, and the check at the next stream fails: a renewal finds the loss."""
+    session = _session()
+    hold = _hold(session, 7)
+    if cause == "a renewal is due":
+        session.due = 0
+    if cause == "an upgrade":
+        hold.upgrades[1] = False
+    steps, step = _stream(session)
+    if cause != "a renewal is due":
+        assert isinstance(step, Exchange)
+        if cause == "no answer":
+            step = steps.throw(NotAnswered("a test"))
+        else:
+            step = steps.send(_answer(valid=False) if cause == "an upgrade" else _answer(error=cause, detail="a test"))
+    assert isinstance(step, Next), "the stream is read meanwhile"
+    hold.upgrades.clear()
+    assert hold.lost is None
+    assert _renew(session, valid=False) == ["renew", "check", "history"]
+    assert hold.lost is not None and hold.lost.reason == "ended"
+
+
+def test_a_checked_hold_is_checked_again_only_after_a_gap() -> None:
+    """Renewals leave a hold to the stream that began before its check. At the end of the stream they check it again."""
+    session = _session()
+    _hold(session, 7)
+    steps, _ = _stream(session)
+    assert isinstance(steps.send(_answer(valid=True)), Next)
+    assert _renew(session, valid=True) == ["renew"]
+    assert isinstance(steps.throw(NotAnswered("a test")), Listen)
+    assert _renew(session, valid=True) == ["renew", "check"]
+
+
+def test_a_check_that_began_before_the_stream_does_not_count() -> None:
+    """The hold is broken between its check and the start of the stream: the next check finds the loss."""
+    session = _session()
+    hold = _hold(session, 7)
+    before = look_for_losses(session)
+    assert isinstance(next(before), Exchange)
+    steps, _ = _stream(session)
+    assert isinstance(steps.throw(NotAnswered("a test")), Next)
+    with pytest.raises(StopIteration):
+        before.send(_answer(valid=True))
+    assert _renew(session, valid=False) == ["renew", "check", "history"]
+    assert hold.lost is not None
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_a_break_before_the_stream_of_a_hold_is_found(gap: bool) -> None:
+    """The answer that grants a lock comes after the start of a stream. Only what a stream reports needs no check."""
+    session = _session()
+    steps = None if gap else _stream(session)
+    acquired = acquire(session, LockRequest(("a",), 0), Metadata("a test", "here"))
+    assert isinstance(next(acquired), Exchange)
+    steps = steps or _stream(session)
+    with pytest.raises(StopIteration) as granted:
+        acquired.send(_answer(state="granted", token="7"))
+    assert _renew(session, valid=False) == (["renew", "check", "history"] if gap else ["renew"])
+    assert (granted.value.value.lost is not None) == gap
+    steps[0].close()
+
+
+def test_a_check_that_is_refused_hides_no_other_loss() -> None:
+    """The rules no longer permit the check of one lock: the other locks are checked, and the one again and again."""
+    session = _session()
+    holds = [HoldState(session, {name: 7}, None) for name in "abc"]
+    for hold in holds:
+        session.add(hold)
+    assert sorted(_renew(session, valid=False, refused="b")) == ["check"] * 3 + ["history"] * 2 + ["renew"]
+    assert [hold.lost is None for hold in holds] == [False, True, False]
+    steps, _ = _stream(session)
+    assert isinstance(steps.send(REFUSED), Next)
+    assert _renew(session, valid=True, refused="b") == _renew(session, valid=True) == ["renew", "check"]
+    assert _renew(session, valid=True) == ["renew"]
+
+
+def test_a_break_during_a_refused_release_is_found() -> None:
+    """No hold is watched when the break arrives, and then the release is refused: the next renewal finds the loss."""
+    session = _session()
+    hold = _hold(session, 7)
+    steps, _ = _stream(session)
+    assert isinstance(steps.send(_answer(valid=True)), Next)
+    released = release(hold)
+    assert isinstance(next(released), Exchange)
+    apply(session, "broken", {"token": "7"})
+    with pytest.raises(NotPermitted):
+        released.send(REFUSED)
+    assert hold.lost is None
+    assert _renew(session, valid=False) == ["renew", "check", "history"]
+    assert hold.lost is not None
+
+
 def test_an_error_that_is_raised_again_does_not_grow() -> None:
     """Each caller gets an exception of its own for the same end: callers share no traceback, context or note."""
     session = _session()
@@ -219,7 +347,7 @@ def test_a_request_to_release_reaches_the_holder(nodes: Nodes) -> None:
     """`ask` calls the function of the holder, which continues to hold."""
     with nodes.client() as lk, nodes.client() as other, lk.lock("events-ask") as hold:
         state = hold._state.session  # pyright: ignore[reportPrivateUsage]
-        await_true(lambda: state.followed, "the stream of events")
+        await_true(lambda: state.stream, "the stream of events")
         asked: list[tuple[str, str]] = []
         hold.on_asked(lambda by, why: asked.append((by, why)))
         other.ask("events-ask", hold.token, "please finish")

@@ -46,6 +46,7 @@ class LockRequest:
 
 def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps[HoldState]:
     """Acquires a lock or a set. An acquire that fails or is cancelled leaves neither a place nor a hold."""
+    stream = session.stream
     number, below = session.draw()
     fields = {**request.body(), **metadata.because(request.why).fields(), "answered_below": str(below)}
 
@@ -62,6 +63,7 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
         return HoldState(session, tokens, Validity(answer.proof) if answer.ends else None, answer.index)
 
     hold = read((yield from _claim(session, "acquire", fields, number, request.wait, read, withdraw)))
+    hold.stream = stream
     session.add(hold)
     replay(session, hold)
     if (end := session.ended) is not None:

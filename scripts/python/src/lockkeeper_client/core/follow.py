@@ -26,7 +26,7 @@ def follow(session: Session) -> Steps[None]:
         try:
             path = f"sessions/{session.id}/events"
             yield from link.follow(path, {}, link.attempt_timeout, lambda: session.ended)
-            session.followed = True
+            session.stream = object()
             # Events before the stream began may be missing.
             yield from look_for_losses(session)
             yield from _read(session)
@@ -40,7 +40,7 @@ def follow(session: Session) -> Steps[None]:
                 return
             error = failed
         finally:
-            session.followed = False
+            session.stream = None
         link.endpoints.failed(endpoint)
         yield from pause(backoff.pause(error), link.clock, lambda: session.ended)
 

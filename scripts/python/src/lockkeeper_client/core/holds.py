@@ -36,6 +36,8 @@ class HoldState:
         self.released = False
         self.upgrades: dict[int, bool] = {}
         """Numbers of the upgrades that may have changed the token, and whether each is withdrawn."""
+        self.stream: object | None = None
+        """The stream of the session that began before the hold was granted or last checked: it reports the end."""
         self._lost: LockLost | None = None
         self._on_lost: list[OnLost] = []
         self._on_asked: list[OnAsked] = []

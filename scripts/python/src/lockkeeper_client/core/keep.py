@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 
 from .clock import LONGEST_SLEEP, SECOND
-from .errors import Error, SessionEnded
+from .errors import Error, NotPermitted, SessionEnded
 from .events import explain
 from .holds import HoldState
 from .retry import UNDECIDED, Backoff
@@ -82,8 +82,7 @@ class _Keep:
             self._warn(error)
             return
         self._warned = False
-        if not session.followed:
-            yield from look_for_losses(session)
+        yield from look_for_losses(session)
 
     def _warn(self, error: Error) -> None:
         session = self._session
@@ -95,8 +94,12 @@ class _Keep:
 
 
 def look_for_losses(session: Session) -> Steps[None]:
-    """Asks whether the holds last, because no stream reports their end."""
+    """Asks whether the holds last of which a stream may not have reported the end."""
+    stream = session.stream
     for hold in session.watched():
+        if stream is not None and hold.stream is stream:
+            continue
+        certain = True
         for name, token in list(hold.tokens.items()):
             if session.due <= session.link.clock():
                 return
@@ -104,12 +107,19 @@ def look_for_losses(session: Session) -> Steps[None]:
                 answer = yield from session.link.call(
                     "check", {"lock": name, "token": str(token)}, _attempt_time(session)
                 )
+            except NotPermitted:
+                # The rules may permit the check of other locks.
+                certain = False
+                continue
             except Error:
                 return
             unchanged = hold.tokens.get(name) == token and not hold.upgrades
+            certain = certain and unchanged
             if answer.body.get("valid") is False and unchanged and session.ended is None:
                 yield from _read_reason(hold, name)
                 hold.lose("ended", f"another client or an operator ended the hold of {name}")
+        if certain:
+            hold.stream = stream
 
 
 def _read_reason(hold: HoldState, name: str) -> Steps[None]:

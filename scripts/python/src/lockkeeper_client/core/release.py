@@ -78,6 +78,8 @@ def _keep(hold: HoldState, refused: list[tuple[int, str]]) -> None:
     """Watches again over the locks of a hold whose release was refused."""
     hold.released = False
     hold.tokens = {name: hold.tokens[name] for _, name in refused}
+    # Events that arrived meanwhile found no hold.
+    hold.stream = None
     hold.session.add(hold)
     for number, _ in refused:
         hold.session.finish(number)

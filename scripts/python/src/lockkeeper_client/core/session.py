@@ -65,8 +65,8 @@ class Session:
         """When to send the next renewal."""
         self.early: deque[tuple[str, dict[str, Any]]] = deque(maxlen=EARLY_MAX)
         """Events of holds whose grant is not known yet."""
-        self.followed = False
-        """Whether a stream reports what others do to the holds."""
+        self.stream: object | None = None
+        """The stream that reports what others do to the holds, while there is one."""
         self._numbers = RequestNumbers()
         self._end: SessionEnded | None = None
 
