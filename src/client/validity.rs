@@ -139,7 +139,8 @@ fn relation(answer: &RenewalAnswer) -> i128 {
     i128::from(answer.sent.as_nanos()) * 1_000 - i128::from(answer.stamp.0) * NANOS_A_MS * MARGIN_LEFT_PERMILLE
 }
 
-fn less_margin(duration: Duration) -> Duration {
+/// Returns the duration minus the margin for clocks that run at different rates.
+pub(crate) fn less_margin(duration: Duration) -> Duration {
     duration.saturating_sub(duration / 1_000 * DRIFT_MARGIN_PERMILLE as u32)
 }
 

@@ -175,3 +175,23 @@ pub(crate) fn not_acquired(name: &LockName, ahead: Option<Place>) -> ClientError
         None => ClientError::NotAcquired { lock: name.clone(), holder: None, closed: None },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    /// If a deadline passes while the machine is suspended, the wait ends when the clock is next read, although the
+    /// timers count nothing of the suspend.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_counts_suspend() {
+        let (clock, hour) = (ManualClock::new(1), Duration::from_secs(3_600));
+        let (deadline, look) = (clock.now().after(hour), Duration::from_millis(CLOCK_LOOK_MS_MAX));
+        let suspend = async {
+            tokio::time::sleep(look / 2).await;
+            clock.advance(hour);
+        };
+        let waits = async { tokio::join!(wait_until(&clock, Some(deadline)), suspend) };
+        tokio::time::timeout(2 * look, waits).await.expect("the clock is read");
+    }
+}

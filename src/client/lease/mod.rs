@@ -9,7 +9,7 @@ use super::client::Client;
 use super::error::ClientError;
 use super::hold::Released;
 use super::on_drop::OnDrop;
-use super::validity::{RenewalAnswer, Validity};
+use super::validity::{RenewalAnswer, Validity, less_margin};
 use crate::clock::{Clock, Instant, millis};
 use crate::faults::{self, Fault};
 use crate::limits::REFRESH_TRIES_MAX;
@@ -34,6 +34,8 @@ pub struct Lease<S: LockService> {
     pub(crate) waited: Duration,
     pub(crate) duration: Duration,
     pub(crate) validity: Validity,
+    /// The earliest end that a refresh without an answer may have set since the last answered one.
+    pub(crate) doubt: Option<Instant>,
     pub(crate) attempts: RefreshCounter,
     /// Whether an earlier release may have been executed.
     pub(crate) release_in_doubt: AtomicBool,
@@ -64,7 +66,7 @@ impl<S: LockService> Lease<S> {
         self.waited
     }
 
-    /// Returns the log time at which the lease ends.
+    /// Returns the log time at which the lease ends, as the cluster last reported it.
     #[must_use]
     pub fn deadline(&self) -> LogTime {
         self.validity.deadline()
@@ -73,7 +75,9 @@ impl<S: LockService> Lease<S> {
     /// Returns how long the lock is certainly held unless it is refreshed. Reads the clock at each call.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.validity.left(self.client.settings.clock.now())
+        let now = self.client.settings.clock.now();
+        let left = self.validity.left(now);
+        self.doubt.map_or(left, |end| end.since(now).min(left))
     }
 
     /// Extends the lease: sets its end to its duration from now.
@@ -83,7 +87,13 @@ impl<S: LockService> Lease<S> {
 
     /// Sets the end of the lease to this duration from now, which may be earlier than before. A success proves that the
     /// lock was held all the time. If the handle now holds the lock by another grant, the error is *not held*.
+    ///
+    /// After an *unknown* error, or if the future is dropped, the refresh may have been executed. The lease is then
+    /// valid until the earlier of the old and the new end, until another refresh is answered.
     pub async fn refresh_for(&mut self, duration: Duration) -> Result<Refreshed, ClientError> {
+        let before = self.doubt;
+        let sets = self.client.settings.clock.now().after(less_margin(Duration::from_millis(millis(duration))));
+        self.doubt = Some(before.map_or(sets, |before| before.min(sets)));
         let renewed = self.client.renew_lease(&self.lock, &self.handle, duration, &mut self.attempts).await;
         let renewed = renewed.and_then(|(answer, refreshed)| match refreshed.token {
             Some(token) if token == self.token => Ok((answer, refreshed)),
@@ -94,7 +104,12 @@ impl<S: LockService> Lease<S> {
             if gone(error) {
                 self.validity.end();
             }
+            if !matches!(error, ClientError::Service(error) if error.leaves_doubt()) {
+                self.doubt = before;
+            }
         })?;
+        // Attempts before the answered one have no effect after it.
+        self.doubt = None;
         let now = self.client.settings.clock.now();
         if faults::on(Fault::LeaseFromArrival) {
             answer.sent = now;

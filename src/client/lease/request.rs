@@ -105,6 +105,7 @@ impl<S: LockService> LeaseRequest<S> {
             waited: Duration::from_millis(grant.waited_ms),
             duration,
             validity: Validity::new(RenewalAnswer { sent, index, stamp, deadline }, None),
+            doubt: None,
             attempts: RefreshCounter::since(stamp),
             release_in_doubt: AtomicBool::new(false),
         };

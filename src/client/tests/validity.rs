@@ -151,6 +151,29 @@ async fn a_token_lease_counts_from_the_sending() {
     }
 }
 
+/// A refresh that was not answered, or that its caller dropped, may have shortened a token lease, at the earliest when
+/// it was first sent. The next answered refresh sets the end again. A refresh that was not sent changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_token_lease_in_doubt_ends_at_the_earlier_time() {
+    let (fake, length, shorter) = (slow(), 60 * SECOND, 20 * SECOND);
+    let client = fake.client().request_wait(2 * SECOND);
+    let mut lease = client.lease("a").duration(length).take().await.expect("free");
+    for dropped_after in [SECOND, 60 * SECOND] {
+        fake.rule(|asked| if is_renewal(asked) { Reaction::Silence } else { Reaction::Serve });
+        let began = fake.clock.now();
+        let refreshed = tokio::time::timeout(dropped_after, lease.refresh_for(shorter)).await;
+        assert!(!matches!(refreshed, Ok(Ok(_))), "{refreshed:?}");
+        assert_eq!(lease.valid_for(), left(&fake, began, shorter));
+        fake.rule(|_| Reaction::Serve);
+        lease.refresh().await.expect("held");
+        assert_eq!(lease.valid_for(), left(&fake, fake.sent(is_renewal), length));
+    }
+    let answered = fake.sent(is_renewal);
+    fake.rule(|_| Reaction::Fail(ServiceError::not_sent(NotSent::NoLeader)));
+    assert_eq!(lease.refresh_for(shorter).await.expect_err("no leader").code(), ErrorCode::NoLeader);
+    assert_eq!(lease.valid_for(), left(&fake, answered, length));
+}
+
 /// A token lease that had to wait is valid from the sending of a refresh, because no earlier attempt shows when it was
 /// granted.
 #[tokio::test(start_paused = true)]
