@@ -68,6 +68,32 @@ fn term_does_not_delay_the_kill_after_a_loss() {
     assert_eq!(ended(&mut child).code(), Some(76));
 }
 
+/// The hold can expire while the wrapper is stopped. If the command also ends before the wrapper continues, the wrapper
+/// reports the loss.
+#[test]
+fn a_loss_is_reported_although_the_command_has_ended() {
+    for (on_lost, code) in [("term", 76), ("kill", 76), ("ignore", 9)] {
+        let journal = Journal::new();
+        let script = format!("echo expired > {}; exit 9", shown(&journal.path()));
+        let mut command = wrapper(script);
+        assert_eq!(code_of(command.env("ENDS_WITH", journal.path()).env("ON_LOST", on_lost)), Some(code), "{on_lost}");
+    }
+}
+
+/// Timers do not count a suspend. After a suspend the wrapper reads the clock again, and does not wait until the hold
+/// would have expired without the suspend.
+#[test]
+fn a_suspend_counts_for_the_loss() {
+    let (journal, suspended) = (Journal::new(), Journal::new());
+    let (file, suspend) = (shown(&journal.path()), shown(&suspended.path()));
+    let script =
+        format!("trap 'echo asked > {file}; exit 0' TERM; echo over > {suspend}; while :; do sleep 0.01; done");
+    let mut command = wrapper(script);
+    let late = command.env("KILL_AFTER_MS", "10000").env("ENDS_WITH", suspended.path());
+    assert_eq!(code_of(late), Some(76));
+    assert_eq!(journal.text(), "asked\n");
+}
+
 /// A request of another client sends the configured signal to the group of the command.
 #[test]
 fn a_request_sends_its_signal() {

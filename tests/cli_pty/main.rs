@@ -11,6 +11,7 @@ mod killed;
 mod screen;
 mod terminal;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -28,12 +29,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct SimulatedHold {
     began: Instant,
     lasts: Duration,
+    /// The hold has ended when this file exists. No timer counts that time, as if the machine had been suspended.
+    ends_with: Option<PathBuf>,
     /// When another client requests the lock, once.
-    asked_at: Option<Duration>,
+    asked_at: Cell<Option<Duration>>,
 }
 
 impl Hold for SimulatedHold {
     fn valid_for(&self) -> Duration {
+        if self.ends_with.as_ref().is_some_and(|file| file.exists()) {
+            return Duration::ZERO;
+        }
         self.lasts.saturating_sub(self.began.elapsed())
     }
 
@@ -42,10 +48,9 @@ impl Hold for SimulatedHold {
     }
 
     async fn asked(&self) {
-        match self.asked_at {
-            Some(at) if at > self.began.elapsed() => tokio::time::sleep(at - self.began.elapsed()).await,
-            Some(_) | None => std::future::pending().await,
-        }
+        let Some(at) = self.asked_at.get() else { return std::future::pending().await };
+        tokio::time::sleep(at.saturating_sub(self.began.elapsed())).await;
+        self.asked_at.set(None);
     }
 
     fn waits_for(&self, processes: &[(u32, String)]) {
@@ -85,8 +90,10 @@ fn role_of_the_wrapper() {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let report = runtime.block_on(async {
-        let asked_at = std::env::var_os("ASKED_MS").map(|_| milliseconds("ASKED_MS", 0));
-        let hold = SimulatedHold { began: Instant::now(), lasts: milliseconds("LASTS_MS", 3_600_000), asked_at };
+        let asked_at = Cell::new(std::env::var_os("ASKED_MS").map(|_| milliseconds("ASKED_MS", 0)));
+        let ends_with = std::env::var_os("ENDS_WITH").map(PathBuf::from);
+        let lasts = milliseconds("LASTS_MS", 3_600_000);
+        let hold = SimulatedHold { began: Instant::now(), lasts, ends_with, asked_at };
         let mut signals = Signals::listen().unwrap();
         child::run(&orders, &hold, &mut signals).await
     });

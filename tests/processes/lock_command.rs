@@ -1,6 +1,6 @@
 //! The `lock` command and related commands against a running cluster. Every function takes the endpoints.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,6 +33,7 @@ cluster_tests! {
     a_signal_withdraws_from_the_queue
     a_killed_wrapper_frees_the_lock_within_its_ttl
     without_a_command_it_holds_until_input_closes
+    a_holder_that_was_stopped_too_long_reports_the_loss
     the_result_file_distinguishes_equal_exit_codes
     several_names_are_one_set
     a_nested_run_is_refused_as_a_deadlock
@@ -167,6 +168,33 @@ fn without_a_command_it_holds_until_input_closes(endpoints: &str) {
     let grant = object(&printed);
     assert_eq!((&grant["event"], &grant["lock"]), (&Value::from("held"), &Value::from("lc/input")));
     assert_eq!(count(endpoints, "lc/input", "holders"), 0);
+}
+
+/// A holder is stopped until its session has expired. Then its input is closed, or it gets a signal, before it
+/// continues. It reports the loss, and no success.
+fn a_holder_that_was_stopped_too_long_reports_the_loss(endpoints: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("result.json");
+    let hold = ["lock", "lc/stopped", "--hold", "--ttl", "3s", "--result", path.to_str().unwrap()];
+    for by_signal in [false, true] {
+        let mut holder = lockkeeper(endpoints, &hold).stdin(Stdio::piped()).spawn().unwrap();
+        let mut printed = BufReader::new(holder.stdout.take().unwrap());
+        let mut text = String::new();
+        printed.read_line(&mut text).unwrap();
+        signal(&holder, Signal::STOP);
+        block_until("the end of its session", || count(endpoints, "lc/stopped", "holders") == 0);
+        let input = holder.stdin.take();
+        if by_signal {
+            signal(&holder, Signal::TERM);
+        } else {
+            drop(input);
+        }
+        signal(&holder, Signal::CONT);
+        printed.read_to_string(&mut text).unwrap();
+        assert_eq!(holder.wait().unwrap().code(), Some(76), "{text}");
+        assert!(text.contains("\nlost lc/stopped "), "{text}");
+        assert_eq!(object(&std::fs::read(&path).unwrap())["lost"], true);
+    }
 }
 
 /// The result file distinguishes a command that exits with 75 from a lock that was not acquired.

@@ -18,9 +18,14 @@ use super::link::{Guardian, GuardianReport};
 use super::processes::{adopt_orphans, end_all, of_group};
 use super::signals::Signals;
 use super::terminal::Terminal;
+use crate::client::wait_until;
+use crate::clock::{Clock, Instant, SystemClock};
 use crate::limits;
 
 pub use super::orders::{Ended, OnLost, Orders};
+
+/// The longest wait before the clock is read again, because timers do not count suspend.
+const LOOK: Duration = Duration::from_millis(limits::CLOCK_LOOK_MS_MAX);
 
 /// The lock, or another hold, that lasts while the command runs.
 pub trait Hold {
@@ -63,7 +68,8 @@ pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io
         terminal,
         ended: None,
         lost: false,
-        kill_timer: None,
+        clock: SystemClock::new(),
+        kill_at: None,
         notice_timer: None,
     };
     let report = wrapper.watch(signals).await;
@@ -85,7 +91,9 @@ struct Wrapper<'a, H> {
     terminal: Option<Terminal>,
     ended: Option<Ended>,
     lost: bool,
-    kill_timer: Option<Pin<Box<Sleep>>>,
+    clock: SystemClock,
+    /// When to kill the group.
+    kill_at: Option<Instant>,
     /// When to notify the user of processes that are still waited for.
     notice_timer: Option<Pin<Box<Sleep>>>,
 }
@@ -97,10 +105,14 @@ impl<H: Hold> Wrapper<'_, H> {
             if let Some(ended) = self.ended
                 && (!self.orders.whole_group || self.group_is_gone())
             {
-                return Ok(Report { ended, lost: self.lost });
+                // While this process was stopped, the hold may have expired before the command ended.
+                let lost = self.lost || self.hold.valid_for().is_zero();
+                return Ok(Report { ended, lost });
             }
             let poll = self.ended.map(|_| pause);
-            pause = (pause * 2).min(Duration::from_millis(limits::GROUP_POLL_MS_MAX));
+            if poll.is_some() {
+                pause = (pause * 2).min(Duration::from_millis(limits::GROUP_POLL_MS_MAX));
+            }
             if let Some(stopped_by) = self.next(signals, poll).await? {
                 self.stopped(stopped_by, signals).await;
             }
@@ -116,7 +128,7 @@ impl<H: Hold> Wrapper<'_, H> {
             report = self.guardian.next_report() => return Ok(self.on_report(report?)),
             signal = signals.next_for_wrapper() => self.pass(signal),
             () = hold.lost(), if !self.lost => self.lose(),
-            () = sleep(until_loss), if watched => {
+            () = sleep(until_loss.min(LOOK)), if watched => {
                 // The hold may have been renewed meanwhile.
                 if self.hold.valid_for() <= self.needed() {
                     self.lose();
@@ -127,8 +139,8 @@ impl<H: Hold> Wrapper<'_, H> {
                     self.signal(signal);
                 }
             }
-            () = fires(&mut self.kill_timer) => {
-                self.kill_timer = None;
+            () = wait_until(&self.clock, self.kill_at) => {
+                self.kill_at = None;
                 self.signal(Signal::KILL);
             }
             () = fires(&mut self.notice_timer) => {
@@ -191,17 +203,15 @@ impl<H: Hold> Wrapper<'_, H> {
         self.signal(Signal::CONT);
         if let Some(after) = self.orders.stop_after {
             // A second TERM only shortens the time.
-            let is_second = self.kill_timer.is_some();
+            let is_second = self.kill_at.is_some();
             self.kill_within(if is_second { after / limits::SECOND_TERM_DIVISOR } else { after });
         }
     }
 
     /// Kills the group after this time, unless an earlier kill is already scheduled.
     fn kill_within(&mut self, after: Duration) {
-        let timer = Box::pin(sleep(after));
-        if self.kill_timer.as_ref().is_none_or(|before| timer.deadline() < before.deadline()) {
-            self.kill_timer = Some(timer);
-        }
+        let at = self.clock.now().after(after);
+        self.kill_at = Some(self.kill_at.map_or(at, |before| before.min(at)));
     }
 
     fn signal(&self, signal: Signal) {

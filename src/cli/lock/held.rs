@@ -139,14 +139,7 @@ pub(super) async fn hold(
     let mut input = input_closed()?;
     loop {
         tokio::select! {
-            lost = guard.lost() => {
-                result.lost = true;
-                let gone = held.holding("lost", &lost.lock, lost.token.to_string());
-                let printed = output.answer(&gone, || format!("lost {} {}", lost.lock, lost.token));
-                // The loss is reported as the failure, even if its line cannot be printed.
-                drop(printed);
-                return Err(lost.into());
-            }
+            _ = guard.lost() => break,
             (name, asked) = guard.revoke_requested() => {
                 let line = held.asked_for(&name, &asked);
                 let token = line.token.clone().unwrap_or_default();
@@ -155,14 +148,25 @@ pub(super) async fn hold(
             }
             signal = signals.next_ending() => {
                 result.signal = u8::try_from(signal.as_raw()).ok();
-                return Ok(YES);
+                break;
             }
             closed = &mut input => {
                 closed.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))??;
-                return Ok(YES);
+                break;
             }
         }
     }
+    // While this process was stopped, the hold may have expired before the signal or the end of the input.
+    if !guard.valid_for().is_zero() {
+        return Ok(YES);
+    }
+    let lost = guard.lost().await;
+    result.lost = true;
+    let gone = held.holding("lost", &lost.lock, lost.token.to_string());
+    let printed = output.answer(&gone, || format!("lost {} {}", lost.lock, lost.token));
+    // The loss is reported as the failure, even if its line cannot be printed.
+    drop(printed);
+    Err(lost.into())
 }
 
 /// Reads standard input to its end, on a thread that runs until then or until the process ends.

@@ -20,6 +20,7 @@ mod words;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
 pub use guardian::{GUARDIAN_COMMAND, GuardianOptions, guard};
 pub use options::{ELECT_USAGE, ElectOptions, LOCK_USAGE, LockOptions};
@@ -41,6 +42,7 @@ use super::error::{Failure, USAGE};
 use super::output::Output;
 use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
+use crate::limits;
 use crate::service::{ErrorCode, LockService};
 
 /// Runs a command under locks, or only holds them. Returns the exit code.
@@ -148,9 +150,22 @@ async fn run_command<S: LockService>(
     result.child_ended(ended);
     result.lost = lost;
     if lost && options.on_lost != OnLost::Ignore {
-        return Err(held.guard.lost().await.into());
+        return Err(loss(held).await);
     }
     Ok(ended.code())
+}
+
+/// Returns the error of a hold whose command was ended for its loss. The hold is still valid for a moment, so a renewal
+/// may have been answered meanwhile, and then there is no loss to wait for.
+async fn loss<S: LockService>(held: &Held<S>) -> Failure {
+    let longest = held.guard.valid_for() + Duration::from_millis(limits::CLOCK_LOOK_MS_MAX);
+    match tokio::time::timeout(longest, held.guard.lost()).await {
+        Ok(lost) => lost.into(),
+        Err(_) => {
+            let why = "the hold was about to end, so the command was ended; a renewal was answered after that";
+            Failure::new(ErrorCode::Lost, why)
+        }
+    }
 }
 
 /// Returns the environment of the command. For a set, the variables of a single lock are removed, because the command
