@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use lockkeeper::client::Client;
-use lockkeeper::service::{ErrorCode, LockService, Operation};
+use lockkeeper::service::{ErrorCode, LockService, MemberChange, Operation};
 use lockkeeper::testing::Cluster;
 
 use crate::suite::until;
@@ -50,4 +50,18 @@ async fn callers_are_served_while_a_transfer_waits_for_its_target() {
     }
     assert!(served_meanwhile, "no call was served during a transfer");
     cluster.close().await;
+}
+
+/// A transfer to a learner is refused with the reason and the next step: no wait gives it a vote.
+#[tokio::test]
+async fn a_transfer_to_a_learner_says_how_it_gets_a_vote() {
+    let cluster = Cluster::start(1, None).await.expect("a cluster");
+    let leader = cluster.leader().await;
+    let (client, peer) = ("127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned());
+    let add = MemberChange::Add { node: 2, client, peer };
+    leader.operate(Operation::ChangeMembers(add)).await.expect("added");
+    let mut views = leader.views();
+    drop(views.wait_for(|view| view.members.contains_key(&2)).await.expect("the node runs"));
+    let refused = leader.operate(Operation::Transfer(2)).await.expect_err("a learner").to_string();
+    assert!(refused.contains("a learner") && refused.contains("lockkeeper member promote"), "{refused}");
 }

@@ -193,8 +193,10 @@ fn promote(states: &MemberStates, node: u64, instead_of: Option<u64>) -> Result<
     if let Some(other) = other.filter(|other| !states[other].voter) {
         return Err(Invalid::new("instead_of", "a voter; `lockkeeper member remove` removes others", other).into());
     }
-    if learner.voter && other.is_none() {
-        return Ok(Plan::Nothing);
+    if learner.voter {
+        let Some(other) = other else { return Ok(Plan::Nothing) };
+        // No node joins the voters.
+        check_left(states, other)?;
     }
     if !learner.alive {
         return Err(unfit(format!("node {node} does not answer the leader: start it first")).into());
@@ -211,19 +213,21 @@ fn remove(states: &MemberStates, node: u64) -> Result<Plan, ServiceError> {
     if !state(states, node)?.voter {
         return Ok(Plan::Make(MembershipChange::RemoveLearner(node)));
     }
-    let voters = states.values().filter(|state| state.voter).count();
-    if voters == 1 {
-        return Err(unfit(format!("node {node} is the only voter")).into());
-    }
-    if voters == 3 {
-        let why = format!(
-            "two voters would be left, and then none may fail: replace it by another node with `lockkeeper member \
-             promote NEW --instead-of {node}`"
-        );
-        return Err(unfit(why).into());
-    }
+    check_left(states, node)?;
     check_quorum(states, None, Some(node))?;
     Ok(Plan::Make(MembershipChange::RemoveVoter(node)))
+}
+
+/// Refuses to remove a voter without another one in its place if none or two would be left.
+fn check_left(states: &MemberStates, node: u64) -> Result<(), Refusal> {
+    match states.values().filter(|state| state.voter).count() {
+        1 => Err(unfit(format!("node {node} is the only voter"))),
+        3 => Err(unfit(format!(
+            "two voters would be left, and then none may fail: replace it by another node with `lockkeeper member \
+             promote NEW --instead-of {node}`"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a change that leaves voters without a quorum that answers: no command could be committed any more, not even
@@ -314,6 +318,8 @@ mod tests {
         assert!(refused(remove(&states(&four, Some(0)), 2)).contains("[3, 4] do not answer"));
         assert_eq!(remove(&states(&four, Some(0)), 4), Ok(Plan::Make(MembershipChange::RemoveVoter(4))));
         assert_eq!(remove(&states(&ALL, Some(0)), 9), Ok(Plan::Make(MembershipChange::RemoveLearner(9))));
+        assert!(refused(promote(&states(&ALL, Some(0)), 1, Some(3))).contains("two voters would be left"));
+        assert_eq!(promote(&states(&four, Some(0)), 1, Some(4)), Ok(Plan::Make(MembershipChange::Promote(1, Some(4)))));
         let two = [(1, true), (2, false)];
         assert!(
             refused(promote(&states(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum")

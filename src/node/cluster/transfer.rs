@@ -24,6 +24,11 @@ impl Node {
         if to == self.core.id {
             return Ok(());
         }
+        let view = self.core.consensus.watch().borrow().clone();
+        if view.members.get(&to).is_some_and(|member| !member.voter) {
+            let bound = "a voter; `lockkeeper member promote` gives a learner a vote";
+            return Err(Invalid::new("node", bound, format!("{to}, which is a learner")).into());
+        }
         let handed = self.transfer_to_one_of(&[to]).await;
         if handed == Err(Unready) {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";
