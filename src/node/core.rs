@@ -44,8 +44,8 @@ pub(super) struct Core {
     pub(super) announcement: Announcement,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) consensus: Consensus,
-    /// Runtime that opened this node. Most of its callers run there, above all its servers.
-    pub(super) callers: tokio::runtime::Handle,
+    /// Runtime from which the callers of large entries get their replies.
+    pub(super) replies: tokio::runtime::Handle,
     pub(super) shared: Arc<Shared>,
     pub(super) queue: Arc<ProposalQueue>,
     /// Digest that most voters agreed on last, until an entry carries it.

@@ -239,6 +239,15 @@ impl Node {
 }
 
 impl Tasks {
+    /// Returns the runtime from which the callers of large entries get their replies: that of the caller that opened
+    /// the node, in which most callers run. But if only one thread drives it, that thread may do something else, and
+    /// callers of other runtimes would wait for it. Then it is the node's own runtime, if it has one.
+    fn of_replies(&self) -> tokio::runtime::Handle {
+        let own = self.runtime.lock().is_some();
+        let one_thread = self.callers.metrics().num_workers() == 1;
+        if own && one_thread { self.handle.clone() } else { self.callers.clone() }
+    }
+
     /// Returns the number of asynchronous tasks of this node and of the application that opened it: servers,
     /// connections and calls.
     fn alive(&self) -> usize {

@@ -322,7 +322,7 @@ fn assemble(
         announcement,
         clock,
         consensus,
-        callers: tasks.callers.clone(),
+        replies: tasks.of_replies(),
         shared: Arc::clone(&shared),
         queue: Arc::default(),
         agreed: Mutex::default(),

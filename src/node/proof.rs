@@ -114,7 +114,11 @@ impl Node {
     ) -> Result<bool, ServiceError> {
         let Some((session, handle, namespace)) = shown else { return Ok(false) };
         let (source, now) = (self.source(authorizer), self.core.clock.now());
-        self.core.wrong_handles.check(&source, now).map_err(ServiceError::not_sent)?;
+        // The application that embeds the node needs no guesses.
+        let guesses = self.caller.who != Who::Local;
+        if guesses {
+            self.core.wrong_handles.check(&source, now).map_err(ServiceError::not_sent)?;
+        }
         let compared = self.core.consensus.machine(|machine| {
             if authorizer.is_some_and(|authorizer| authorizer.session(machine, session).is_some()) {
                 return Ok(false);
@@ -124,10 +128,47 @@ impl Node {
         });
         match compared {
             Err(refusal @ Refusal::WrongHandle) => {
-                self.core.wrong_handles.count(&source, now);
+                if guesses {
+                    self.core.wrong_handles.count(&source, now);
+                }
                 Err(refusal.into())
             }
             proven => Ok(proven.unwrap_or(false)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::WRONG_HANDLES_A_SECOND;
+    use crate::model::{Instance, Metadata, Outcome, SessionClose};
+    use crate::service::LockService;
+    use crate::testing::Cluster;
+
+    /// The application that embeds the node shows any number of wrong handles: each is refused as wrong, and no limit
+    /// refuses it before it is compared.
+    #[tokio::test]
+    async fn wrong_handles_of_the_application_are_not_limited() {
+        let cluster = Cluster::start(1, None).await.expect("a cluster");
+        let node = cluster.leader().await;
+        let namespace = Namespace::default();
+        let open = OpenSession {
+            namespace: namespace.clone(),
+            handle: Handle::from_random(1),
+            instance: Instance(1),
+            ttl_ms: 60_000,
+            disconnect_grace_ms: None,
+            metadata: Metadata::default(),
+            accepts_hand_over: false,
+        };
+        let reply = node.submit(Call::new(Command::OpenSession(open))).await.expect("opened");
+        let Outcome::Opened { session, .. } = reply.outcome else { panic!("{reply:?}") };
+        for _ in 0..3 * WRONG_HANDLES_A_SECOND {
+            let close = Command::CloseSession { session, end: SessionClose::Done };
+            let proof = Proof::Handle { handle: Handle::from_random(2), namespace: namespace.clone() };
+            let refused = node.submit(Call { proof, ..Call::new(close) }).await;
+            assert_eq!(refused, Err(ServiceError::Refused(Refusal::WrongHandle)));
         }
     }
 }

@@ -235,7 +235,7 @@ impl EntryInFlight {
             commands.push(Submission { principal: Principal::default(), since: None, command: Command::Tick });
         }
         let (queue, decided) = (Arc::clone(&core.queue), Arc::clone(&core.shared.decided));
-        let callers = Arc::new(BatchReplies::new(core.callers.clone(), queue, decided, renewers, submitters));
+        let callers = Arc::new(BatchReplies::new(core.replies.clone(), queue, decided, renewers, submitters));
         let listener = Some(Arc::clone(&callers) as Arc<dyn Listener>);
         let digest = core.agreed.lock().take();
         let entry = Entry { stamp, wall: core.clock.wall(), renewals, commands, digest };

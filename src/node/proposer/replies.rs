@@ -2,9 +2,9 @@
 //!
 //! The callers of a large entry get their replies in portions while its last commands are still being executed: the
 //! entry is committed by then, and a decided command stays decided. These replies are sent from the runtime in which
-//! most callers run: each wake-up from another thread would cost a switch between threads. The callers of a small entry
-//! get their replies from the thread that applies it, as soon as its events are published: no other task runs in
-//! between.
+//! most callers run, if several threads drive it: each wake-up from another thread would cost a switch between threads.
+//! The callers of a small entry get their replies from the thread that applies it, as soon as its events are published:
+//! no other task runs in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,8 +75,8 @@ impl DecidedReplies {
 }
 
 impl BatchReplies {
-    /// Takes the callers that wait for an entry's renewals and those that wait for its commands. They run in `runtime`,
-    /// and their next calls go into `queue`.
+    /// Takes the callers that wait for an entry's renewals and those that wait for its commands. The replies of a large
+    /// entry are sent from `runtime`, and the next calls of its callers go into `queue`.
     pub(super) fn new(
         runtime: Handle,
         queue: Arc<ProposalQueue>,
@@ -101,7 +101,7 @@ impl BatchReplies {
         self.unanswered.lock().others.unwrap_or(0)
     }
 
-    /// Whether there are enough callers to send replies in portions, from the runtime of the callers.
+    /// Whether there are enough callers to send replies in portions, from another runtime.
     fn is_large(&self) -> bool {
         GATHER_COMMANDS_MIN <= self.served
     }
@@ -121,7 +121,7 @@ impl BatchReplies {
         Some(Replies(replies.zip(&mut unanswered.answers).collect()))
     }
 
-    /// Sends the replies: their drop does. Those of a large entry are sent from the runtime of the callers.
+    /// Sends the replies: their drop does. Those of a large entry are sent from another runtime.
     fn send(&self, replies: Replies) {
         if self.is_large() {
             self.runtime.spawn(async move { drop(replies) });
