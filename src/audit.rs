@@ -82,7 +82,7 @@ impl AuditLog {
     /// number of those that were left out.
     ///
     /// # Errors
-    /// The line cannot be written.
+    /// The line cannot be written. Then a later one counts it.
     pub fn write_refusal(&self, mut record: AuditRecord) -> io::Result<()> {
         let from = record.from.as_deref().unwrap_or_default();
         // Each connection of a host has another port.
@@ -92,7 +92,7 @@ impl AuditLog {
         if unwritten != 0 {
             record.facts.insert(LEFT_OUT, unwritten.to_string());
         }
-        self.write(&record)
+        self.write(&record).inspect_err(|_| self.refusals.lock().unwritten += unwritten + 1)
     }
 
     /// Adds a line with the number of refusals that were left out since the last line, if there were any.

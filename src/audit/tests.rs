@@ -171,3 +171,25 @@ fn the_end_of_a_flood_is_counted() {
     let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
     assert_eq!((&last["act"], &last["refusals_left_out"]), (&"refusals".into(), &"99".into()));
 }
+
+/// a refusal whose line cannot be written is counted in the next line, with those that were left out before it.
+#[test]
+fn a_refusal_that_cannot_be_written_is_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, clock) = log(&folder);
+    let refuse = || log.write_refusal(record("acquire"));
+    refuse().expect("written");
+    refuse().expect("left out");
+    // The file is full, and none can take its place.
+    log.file.lock().bytes = AUDIT_FILE_BYTES_MAX;
+    let next = folder.path().join("audit.jsonl.next");
+    fs::create_dir(&next).expect("a directory in place of the file");
+    clock.advance(Duration::from_millis(AUDIT_SECOND_MS));
+    refuse().expect_err("no new file");
+    fs::remove_dir(&next).expect("removed");
+    clock.advance(Duration::from_millis(AUDIT_SECOND_MS));
+    refuse().expect("written");
+    let text = fs::read_to_string(log.path()).expect("read");
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&last["act"], &last["refusals_left_out"]), (&"acquire".into(), &"2".into()));
+}
