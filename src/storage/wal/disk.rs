@@ -31,14 +31,11 @@ pub struct WalOptions {
     pub chunk_bytes: usize,
     /// Payloads of closed files kept in memory.
     pub cache_bytes: usize,
-    /// How long the flush thread waits for further requests before it syncs. If it is zero, each request has its own
-    /// sync.
-    pub flush_wait: Duration,
 }
 
 impl Default for WalOptions {
     fn default() -> Self {
-        Self { chunk_bytes: limits::WAL_CHUNK_BYTES, cache_bytes: limits::WAL_CACHE_BYTES, flush_wait: Duration::ZERO }
+        Self { chunk_bytes: limits::WAL_CHUNK_BYTES, cache_bytes: limits::WAL_CACHE_BYTES }
     }
 }
 
@@ -50,8 +47,8 @@ pub trait SyncObserver: Send + Sync {
     fn finished(&self, started: u64, durable: bool);
 }
 
-/// The log on disk. [`DiskWal::close`], or the drop of the last handle, writes what is pending and ends the flush
-/// thread.
+/// The log on disk. [`DiskWal::close`] writes what is pending and ends the flush thread. The drop of the last handle
+/// does the same, except that it loses the last commit if no append or sync came after it.
 #[derive(Clone)]
 pub struct DiskWal(Arc<Shared>);
 
@@ -70,10 +67,26 @@ pub(in crate::storage) type SnapshotFloor = Arc<Mutex<Option<LogId>>>;
 struct Log {
     /// `None` once closed.
     raft: Option<RaftLog<WalTypes>>,
-    /// The end of what was written, as an offset of the whole log.
-    end: u64,
-    /// The end of the last request that was, or will be, synced.
+    /// The end of the last request that was, or will be, synced, as an offset of the whole log.
     window_start: u64,
+    /// The last commit, if no request wrote it yet. Only an append or a sync writes it, as its first record. So a
+    /// commit, a vote, a truncation or a purge is always the first record of its request: it reaches the disk only
+    /// after the sync of everything before it. `torn_tail` relies on this.
+    committed: Option<LogId>,
+}
+
+impl Log {
+    fn state(&self) -> WalState {
+        self.raft.as_ref().map_or_else(WalState::default, |raft| {
+            let state = raft.log_state();
+            WalState {
+                purged: state.purged().copied(),
+                last: state.last().copied(),
+                vote: state.vote().copied(),
+                committed: self.committed.or(state.committed().copied()),
+            }
+        })
+    }
 }
 
 #[derive(Default)]
@@ -98,7 +111,7 @@ impl DiskWal {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
         let end = raft.stat().open_chunk.global_end;
         let wal = Self(Arc::new(Shared {
-            log: RwLock::new(Log { raft: Some(raft), end, window_start: end }),
+            log: RwLock::new(Log { raft: Some(raft), window_start: end, committed: None }),
             progress: Arc::default(),
             failure: Arc::default(),
             dir: dir.to_path_buf(),
@@ -145,10 +158,11 @@ impl DiskWal {
     }
 
     /// Runs `change` and queues a sync under one lock, so that the file has the records in the order of the calls.
+    /// `change` gets the start of its request, and the commit that no request wrote yet.
     fn write_and_sync(
         &self,
         done: Done,
-        change: impl FnOnce(&mut RaftLog<WalTypes>, u64) -> io::Result<Option<Segment>>,
+        change: impl FnOnce(&mut RaftLog<WalTypes>, u64, &mut Option<LogId>) -> io::Result<Option<Segment>>,
     ) -> io::Result<()> {
         let mut log = self.write_lock();
         if let Err(error) = self.refuse_if_failed(&log) {
@@ -156,9 +170,9 @@ impl DiskWal {
             done(Err(copy_error(&error)));
             return Err(error);
         }
-        let window_start = log.window_start;
-        let Some(raft) = log.raft.as_mut() else { return Err(closed()) };
-        let changed = change(raft, window_start);
+        let Log { raft, window_start, committed } = &mut *log;
+        let Some(raft) = raft.as_mut() else { return Err(closed()) };
+        let changed = change(raft, *window_start, committed);
         if let Err(error) = &changed {
             let error = self.not_written(error);
             drop(log);
@@ -168,8 +182,7 @@ impl DiskWal {
         let last = raft.log_state().last().copied();
         let flushed = raft.flush(true, Some(self.callback(last, done)));
         // After the request is handed over, nothing is written after it before its sync has completed.
-        log.end = changed.ok().flatten().map_or(log.end, |written| written.end().0);
-        log.window_start = log.end;
+        *window_start = changed.ok().flatten().map_or(*window_start, |written| written.end().0);
         drop(log);
         flushed.map_err(|error| self.0.failure.get().map_or(error, copy_error))
     }
@@ -228,24 +241,19 @@ impl DiskWal {
 
 impl Wal for DiskWal {
     fn state(&self) -> WalState {
-        self.read_lock().raft.as_ref().map_or_else(WalState::default, |raft| {
-            let state = raft.log_state();
-            WalState {
-                purged: state.purged().copied(),
-                last: state.last().copied(),
-                vote: state.vote().copied(),
-                committed: state.committed().copied(),
-            }
-        })
+        self.read_lock().state()
     }
 
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()> {
-        self.write_and_sync(done, |raft, _| raft.save_vote(vote).map(Some))
+        self.write_and_sync(done, |raft, _, _| raft.save_vote(vote).map(Some))
     }
 
     fn append(&self, records: Vec<(LogId, Bytes)>, done: Done) -> io::Result<()> {
-        self.write_and_sync(done, |raft, window_start| {
+        self.write_and_sync(done, |raft, window_start, committed| {
             check_append(raft.log_state().last().copied(), &records)?;
+            if let Some(id) = committed.take() {
+                raft.commit(id)?;
+            }
             let records = records.into_iter().map(|(id, bytes)| (id, Payload { window_start, bytes }));
             raft.append(records).map(Some)
         })
@@ -253,12 +261,16 @@ impl Wal for DiskWal {
 
     fn truncate_after(&self, last: Option<LogId>) -> io::Result<()> {
         let progress = self.0.progress.clone();
-        self.write_and_sync(Box::new(drop), move |raft, _| {
+        self.write_and_sync(Box::new(drop), move |raft, _, committed| {
             let state = raft.log_state();
             let (end, front) = (next_index(state.last().copied()), next_index(state.purged().copied()));
             let keep = next_index(last).max(front);
             if keep >= end {
                 return Ok(None);
+            }
+            // `raft-log` refuses this for a commit that was written.
+            if last.max(state.purged().copied()) < *committed {
+                return Err(refused(format!("truncate after {}, but {} is committed", shown(last), shown(*committed))));
             }
             let written = raft.truncate(keep)?;
             let left = raft.log_state().last().copied();
@@ -275,19 +287,20 @@ impl Wal for DiskWal {
             let floor = shown(floor);
             return Err(refused(format!("purge to {upto}, but the newest snapshot file is at {floor}")));
         }
-        self.write_and_sync(Box::new(drop), |raft, _| raft.purge(upto).map(Some))
+        self.write_and_sync(Box::new(drop), |raft, _, _| raft.purge(upto).map(Some))
     }
 
     fn commit(&self, id: LogId) -> io::Result<()> {
         let mut log = self.write_lock();
         self.refuse_if_failed(&log)?;
-        let raft = log.raft.as_mut().ok_or_else(closed)?;
-        if raft.log_state().committed() == Some(&id) {
-            return Ok(());
+        let state = log.state();
+        if Some(id) < state.committed || state.last < Some(id) {
+            return Err(refused(format!("commit {id} contradicts {state:?}")));
         }
-        // The next append, vote or sync makes it durable. It is a lower bound, so it needs no separate sync.
-        let written = raft.commit(id).map_err(|error| self.not_written(&error))?;
-        log.end = written.end().0;
+        // The next append or sync writes it. It is a lower bound, so it needs no separate sync.
+        if state.committed != Some(id) {
+            log.committed = Some(id);
+        }
         Ok(())
     }
 
@@ -318,7 +331,7 @@ impl Wal for DiskWal {
     }
 
     fn sync(&self, done: Done) -> io::Result<()> {
-        self.write_and_sync(done, |_, _| Ok(None))
+        self.write_and_sync(done, |raft, _, committed| committed.take().map(|id| raft.commit(id)).transpose())
     }
 
     fn synced(&self) -> Option<LogId> {
@@ -353,7 +366,8 @@ fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
     wal.chunk_max_size = Some(options.chunk_bytes);
     // `torn_tail` has already cut a torn tail, so a record that is incomplete now is damage.
     wal.truncate_incomplete_record = Some(false);
-    wal.flush_batch_wait = Some(options.flush_wait);
+    // Each request has its own sync, which `torn_tail` relies on.
+    wal.flush_batch_wait = Some(Duration::ZERO);
     wal.flush_queue_max_bytes = Some(limits::WAL_QUEUE_BYTES);
     Ok(Config {
         wal,

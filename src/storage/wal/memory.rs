@@ -21,6 +21,8 @@ pub struct MemoryWal(Arc<Mutex<Inner>>);
 struct Inner {
     now: Image,
     durable: Image,
+    /// The last commit, if no append or sync wrote it yet.
+    committed: Option<LogId>,
     /// Changes in `now` and not yet in `durable`, in order.
     unsynced: VecDeque<Change>,
     /// Held syncs: the number of changes that each covers, and its callback.
@@ -45,10 +47,9 @@ enum Change {
     Commit(LogId),
 }
 
-impl Image {
-    fn check(&self, change: &Change) -> io::Result<()> {
-        let state = &self.state;
-        let allowed = match change {
+impl Change {
+    fn check(&self, state: &WalState) -> io::Result<()> {
+        let allowed = match self {
             Change::Vote(vote) => Some(*vote) >= state.vote,
             Change::Append(records) => return check_append(state.last, records),
             Change::Truncate(last) => (*last).max(state.purged) >= state.committed,
@@ -57,7 +58,9 @@ impl Image {
         };
         if allowed { Ok(()) } else { Err(refused(format!("contradicts {state:?}"))) }
     }
+}
 
+impl Image {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Vote(vote) => self.state.vote = Some(*vote),
@@ -83,13 +86,28 @@ impl Image {
 }
 
 impl Inner {
-    fn change(&mut self, change: Change) -> io::Result<()> {
-        if let Some(error) = &self.failure {
-            return Err(copy_error(error));
+    fn state(&self) -> WalState {
+        WalState { committed: self.committed.or(self.now.state.committed), ..self.now.state }
+    }
+
+    fn refuse_if_failed(&self) -> io::Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |error| Err(copy_error(error)))
+    }
+
+    /// Makes a change; `None` stands for a sync. An append or a sync writes the last commit before, as on disk.
+    fn change(&mut self, change: Option<Change>) -> io::Result<()> {
+        self.refuse_if_failed()?;
+        if let Some(change) = &change {
+            change.check(&self.state())?;
         }
-        self.now.check(&change)?;
-        self.now.apply(&change);
-        self.unsynced.push_back(change);
+        let commit = match change {
+            None | Some(Change::Append(_)) => self.committed.take().map(Change::Commit),
+            _ => None,
+        };
+        for change in commit.into_iter().chain(change) {
+            self.now.apply(&change);
+            self.unsynced.push_back(change);
+        }
         Ok(())
     }
 
@@ -167,12 +185,7 @@ impl MemoryWal {
 
     fn change_and_sync(&self, change: Option<Change>, done: Done) -> io::Result<()> {
         let mut inner = self.0.lock();
-        let changed = match (change, &inner.failure) {
-            (_, Some(error)) => Err(copy_error(error)),
-            (Some(change), None) => inner.change(change),
-            (None, None) => Ok(()),
-        };
-        if let Err(error) = changed {
+        if let Err(error) = inner.change(change) {
             drop(inner);
             done(Err(copy_error(&error)));
             return Err(error);
@@ -189,7 +202,7 @@ impl MemoryWal {
 
 impl Wal for MemoryWal {
     fn state(&self) -> WalState {
-        self.0.lock().now.state
+        self.0.lock().state()
     }
 
     fn save_vote(&self, vote: Vote, done: Done) -> io::Result<()> {
@@ -213,14 +226,19 @@ impl Wal for MemoryWal {
     }
 
     fn commit(&self, id: LogId) -> io::Result<()> {
-        self.0.lock().change(Change::Commit(id))
+        let mut inner = self.0.lock();
+        inner.refuse_if_failed()?;
+        let state = inner.state();
+        Change::Commit(id).check(&state)?;
+        if state.committed != Some(id) {
+            inner.committed = Some(id);
+        }
+        Ok(())
     }
 
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>> {
         let inner = self.0.lock();
-        if let Some(error) = &inner.failure {
-            return Err(copy_error(error));
-        }
+        inner.refuse_if_failed()?;
         let (mut records, mut bytes) = (Vec::new(), 0);
         if from >= to {
             return Ok(records);

@@ -15,6 +15,11 @@ use super::*;
 use crate::mutex::Mutex;
 use crate::storage::error::OpenError;
 
+/// Length of an entry without its payload: type, id, header of the payload and checksum.
+const ENTRY_BYTES: usize = 4 + 24 + 16 + 8;
+/// Length of a commit: type, id and checksum.
+const COMMIT_BYTES: usize = 4 + 24 + 8;
+
 fn id(term: u64, index: u64) -> LogId {
     LogId::new(term, 1, index)
 }
@@ -29,7 +34,7 @@ fn open(dir: &Path) -> DiskWal {
 }
 
 fn small_chunks() -> WalOptions {
-    WalOptions { chunk_bytes: 4096, cache_bytes: 1024, ..WalOptions::default() }
+    WalOptions { chunk_bytes: 4096, cache_bytes: 1024 }
 }
 
 fn wait(call: impl FnOnce(Done) -> io::Result<()>) -> io::Result<()> {
@@ -66,7 +71,7 @@ fn last_index(dir: &Path) -> Option<u64> {
 /// If any part of the last record is missing, a start drops that record and nothing else.
 #[test]
 fn a_tail_cut_anywhere_in_the_last_record_loses_only_that_record() {
-    let record_bytes = 4 + 24 + 16 + 100 + 8;
+    let record_bytes = ENTRY_BYTES as u64 + 100;
     for missing in [1, 2, 7, 50, 100, 120, record_bytes - 1] {
         let dir = ten_entries();
         let path = last_file(dir.path());
@@ -131,6 +136,79 @@ fn a_lost_page_before_a_vote_is_refused() {
             assert!(cut.expect("a torn tail").is_some());
         }
     }
+}
+
+/// Power fails during a request that follows commits, and the page on which it begins is lost, but not the next one.
+/// Nothing of it was acknowledged, so it is cut. If an acknowledged entry was on that page too, the log is refused,
+/// even if that entry is exactly as long as two commits.
+#[test]
+fn a_lost_page_before_a_request_is_cut_unless_it_was_synced() {
+    let requests: [fn(&DiskWal); 5] = [
+        |wal| wait(|done| wal.save_vote(Vote { term: 2, node: 1, committed: false }, done)).unwrap(),
+        |wal| wal.truncate_after(Some(id(1, 1))).unwrap(),
+        |wal| wal.purge(id(1, 0)).unwrap(),
+        |wal| wait(|done| wal.sync(done)).unwrap(),
+        |wal| {
+            let next = wal.state().last.unwrap().index + 1;
+            wait(|done| wal.append(entries(1, next..next + 1), done)).unwrap();
+        },
+    ];
+    for (left_on_page, request) in (16..64).step_by(7).flat_map(|left| requests.map(|request| (left, request))) {
+        for (commits, is_synced) in [(1, false), (2, false), (2, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let floor = Arc::new(Mutex::new(Some(id(1, 1))));
+            let wal = DiskWal::open(dir.path(), &WalOptions::default(), floor).unwrap();
+            wait(|done| wal.append(entries(1, 0..2), done)).unwrap();
+            let path = last_file(dir.path());
+            let end = || fs::metadata(&path).unwrap().len() as usize;
+            let begin = 4096 - left_on_page;
+            let padding = begin - end() - ENTRY_BYTES;
+            wait(|done| wal.append(vec![(id(1, 2), vec![7_u8; padding].into())], done)).unwrap();
+            assert_eq!(end(), begin);
+            let acknowledged = wal.state();
+            if is_synced {
+                let entry = vec![7_u8; 2 * COMMIT_BYTES - ENTRY_BYTES];
+                wait(|done| wal.append(vec![(id(1, 3), entry.into())], done)).unwrap();
+                assert_eq!(end(), begin + 2 * COMMIT_BYTES);
+            }
+            for index in 2 - commits..2 {
+                wal.commit(id(1, index)).unwrap();
+            }
+            request(&wal);
+            drop(wal);
+            let mut bytes = fs::read(&path).unwrap();
+            let page_end = bytes.len().min(4096);
+            bytes[begin..page_end].fill(0);
+            fs::write(&path, &bytes).unwrap();
+            let cut = cut_torn_tail(dir.path(), Floor::default());
+            if is_synced {
+                assert!(matches!(cut, Err(OpenError::Damaged { .. })), "{left_on_page}, {commits}: {cut:?}");
+                assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut");
+            } else {
+                assert!(matches!(cut, Ok(Some(_))), "{left_on_page}, {commits}: {cut:?}");
+                let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+                assert_eq!(wal.state(), acknowledged);
+            }
+        }
+    }
+}
+
+/// A committed entry is never removed, whether its commit was written before or not.
+#[test]
+fn a_truncation_of_committed_entries_is_refused() {
+    fn refuses(wal: &impl Wal) {
+        wait(|done| wal.append(entries(1, 0..5), done)).unwrap();
+        wal.commit(id(1, 3)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(wal.truncate_after(Some(id(1, 2))).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            wait(|done| wal.sync(done)).unwrap();
+        }
+        wal.truncate_after(Some(id(1, 3))).unwrap();
+        assert_eq!((wal.state().last, wal.state().committed), (Some(id(1, 3)), Some(id(1, 3))));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    refuses(&open(dir.path()));
+    refuses(&MemoryWal::default());
 }
 
 /// A torn tail is not cut if the mirror or a commit record proves that it had been synced.
@@ -286,7 +364,7 @@ fn a_failed_write_is_no_refusal() {
         assert!(wait(|done| wal.sync(done)).is_err());
     };
     failed_at(|wal, term| wait(|done| wal.save_vote(Vote { term, node: 1, committed: false }, done)));
-    failed_at(|wal, index| wal.commit(id(1, index)));
+    failed_at(|wal, index| wal.commit(id(1, index)).and_then(|()| wait(|done| wal.sync(done))));
 }
 
 fn failing(wal: &impl Wal) {

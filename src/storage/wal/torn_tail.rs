@@ -163,7 +163,7 @@ impl Replay {
         if !short && !has_lost_page(chunk, damage.offset) {
             return refuse("nothing is missing there, so a crash is not the cause".to_string());
         }
-        if let Some(evidence) = self.synced_after(chunk, damage.offset, tail) {
+        if let Some(evidence) = Self::synced_after(chunk, damage.offset, tail) {
             return refuse(evidence);
         }
         self.lacks(floor).map_or(Ok(()), refuse)
@@ -187,9 +187,12 @@ impl Replay {
     }
 
     /// Finds an intact record after the damage that can only have been written after a sync of the damaged bytes.
-    fn synced_after(&self, chunk: &Chunk, damaged_at: usize, tail: &[u8]) -> Option<String> {
+    ///
+    /// Every record except an entry is the first one of its request (see `Log` in `disk`), so everything before it had
+    /// been synced. An entry has the start of its request. The length of the damaged part proves nothing: an entry can
+    /// be as long as several commits.
+    fn synced_after(chunk: &Chunk, damaged_at: usize, tail: &[u8]) -> Option<String> {
         let global = chunk.start + damaged_at as u64;
-        let commit_damaged = tail.starts_with(&[0, 0, 0, 2]);
         let mut at = 1;
         while at + 4 <= tail.len() {
             // Record types are 0 to 5, big-endian, so the first bytes rule out most offsets.
@@ -207,10 +210,7 @@ impl Replay {
                 WALRecord::Action(RaftLogAction::Append(id, payload)) => {
                     (payload.window_start > global).then(|| format!("entry {id}"))
                 }
-                // Commit records are written without a sync between them, so one after a torn one proves nothing.
-                WALRecord::Action(RaftLogAction::Commit(id)) => {
-                    (!commit_damaged || id.index >= next_index(self.last)).then(|| format!("commit {id}"))
-                }
+                WALRecord::Action(RaftLogAction::Commit(id)) => Some(format!("commit {id}")),
                 WALRecord::Action(RaftLogAction::SaveVote(vote)) => Some(format!("{vote:?}")),
                 WALRecord::Action(RaftLogAction::TruncateAfter(_)) => Some("a truncation".to_string()),
                 WALRecord::Action(RaftLogAction::PurgeUpto(_)) => Some("a purge".to_string()),
@@ -238,6 +238,9 @@ impl Replay {
 
 /// No intact record begins or ends with this many zero bytes: the type and the term put a nonzero byte into the first
 /// twelve, and a record ends with a checksum. Up to eight zero bytes do occur there.
+///
+/// A crash can lose fewer bytes than these: the start of a record at the end of one page, while the next page with the
+/// rest of the record is written. Nothing distinguishes this from damage, so such a log is refused.
 const LOST_BYTES: usize = 16;
 
 /// Whether a page after `offset`, or the part of one after `offset`, never reached the disk.
