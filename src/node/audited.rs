@@ -111,9 +111,10 @@ impl Act {
 }
 
 impl Node {
-    /// Executes an act between two lines of the audit log: what the caller asks for, and the result. A caller that the
-    /// rules of this node do not permit the act is refused before, and so is one that sends too many, so that neither
-    /// can fill the log. `refusal` finds what the machine refused in a result.
+    /// Executes an act between two lines of the audit log, if the node has one: what the caller asks for, and the
+    /// result. A caller that the rules of this node do not permit the act is refused before, and so is one that sends
+    /// too many, so that neither can fill the log. `refusal` finds what the machine refused in a result. An act that
+    /// has begun continues without its caller.
     ///
     /// # Errors
     /// The act failed, or it was not executed because there are too many of its caller, or the log cannot be written.
@@ -125,25 +126,42 @@ impl Node {
         refusal: fn(&T) -> Option<String>,
     ) -> Result<T, ServiceError> {
         permitted?;
-        let Some(log) = self.core.audit.clone() else { return executing.await };
-        self.limit_acts(&act)?;
-        let mut record = self.record(act, Phase::Asked);
-        log.write(&record).map_err(|error| {
-            let path = log.path().display();
-            ServiceError::Internal(format!("{path} cannot be written: {error}; nothing was done"))
-        })?;
-        let (node, (answer, answered)) = (self.core.id, oneshot::channel());
-        // A caller that disconnects does not end the task.
-        self.spawn(async move {
+        if *self.core.stop.borrow() {
+            return Err(ServiceError::Stopping);
+        }
+        let mut asked = None;
+        if let Some(log) = self.core.audit.clone() {
+            self.limit_acts(&act)?;
+            let record = self.record(act, Phase::Asked);
+            log.write(&record).map_err(|error| {
+                let path = log.path().display();
+                ServiceError::Internal(format!("{path} cannot be written: {error}; nothing was done"))
+            })?;
+            asked = Some((log, record));
+        }
+        let node = self.core.id;
+        self.detached(async move {
             let executed = executing.await;
-            let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), refusal);
-            record.phase = if refusal.is_none() { Phase::Done } else { Phase::Refused };
-            record.facts.extend(refusal.map(|refusal| ("result", refusal)));
-            if let Err(error) = log.write(&record) {
-                tracing::error!(node, %error, act = record.act, "the result is missing in the audit log");
+            if let Some((log, mut record)) = asked {
+                let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), refusal);
+                record.phase = if refusal.is_none() { Phase::Done } else { Phase::Refused };
+                record.facts.extend(refusal.map(|refusal| ("result", refusal)));
+                if let Err(error) = log.write(&record) {
+                    tracing::error!(node, %error, act = record.act, "the result is missing in the audit log");
+                }
             }
-            drop(answer.send(executed));
-        });
+            executed
+        })
+        .await
+    }
+
+    /// Executes this in a separate task, which a caller that disconnects does not end.
+    pub(super) async fn detached<T: Send + 'static>(
+        &self,
+        executing: impl Future<Output = Result<T, ServiceError>> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        let (answer, answered) = oneshot::channel();
+        self.spawn(async move { drop(answer.send(executing.await)) });
         answered.await.unwrap_or_else(|_| Err(ServiceError::unknown("the node stopped before it was answered")))
     }
 

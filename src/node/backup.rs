@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::Node;
 use super::admission::BackupInProgress;
@@ -13,33 +12,36 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::model::{Invalid, Member, Query, Restoring};
 use crate::raft::Backup;
-use crate::service::{Download, Freshness, LockService, NotSent, ServiceError};
+use crate::service::{Freshness, LockService, NotSent, ServiceError};
 use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
 
+/// Takes the parts of a backup to its caller.
+type Parts = mpsc::Sender<Result<Bytes, ServiceError>>;
+
 impl Node {
-    /// Returns a snapshot file of this node's state, with everything that was acknowledged before the call. Any node
-    /// can make it, so that the leader need not.
-    pub(super) fn backup_here(&self, in_progress: BackupInProgress) -> Download {
-        let (sender, receiver) = mpsc::channel(2);
-        let node = self.clone();
+    /// Makes a snapshot file of this node's state, with everything that was acknowledged before the call, and sends it
+    /// in the background. Any node can make it, so that the leader need not. An error goes to `parts`, too.
+    pub(super) async fn backup_here(&self, in_progress: BackupInProgress, parts: Parts) -> Result<(), ServiceError> {
+        let made = tokio::select! {
+            () = parts.closed() => Err(ServiceError::unknown("its caller disconnected before the file was made")),
+            made = self.complete_file() => made,
+        };
+        // After the node has stopped, nothing would wait for the rest of the file.
+        let made = if *self.core.stop.borrow() { Err(ServiceError::Stopping) } else { made };
+        let file = match made {
+            Ok(file) => file,
+            Err(error) => {
+                // The caller may have disconnected.
+                parts.send(Err(error.clone())).await.ok();
+                return Err(error);
+            }
+        };
         self.spawn(async move {
-            let sent = tokio::select! {
-                () = sender.closed() => return,
-                file = node.complete_file() => file,
-            };
-            match sent {
-                Ok(file) => {
-                    if send(file, sender).await {
-                        in_progress.complete();
-                    }
-                }
-                Err(error) => {
-                    // The caller may have disconnected.
-                    sender.send(Err(error)).await.ok();
-                }
+            if send(file, parts).await {
+                in_progress.complete();
             }
         });
-        Download::new(ReceiverStream::new(receiver))
+        Ok(())
     }
 
     /// Returns the newest index of the leader. Retries while no node leads.
@@ -81,7 +83,7 @@ impl Node {
 
 /// Sends the file in parts. Returns whether the receiver took all of them, each within
 /// [`limits::BACKUP_PART_MS_MAX`].
-async fn send(file: SnapshotFile, sender: mpsc::Sender<Result<Bytes, ServiceError>>) -> bool {
+async fn send(file: SnapshotFile, sender: Parts) -> bool {
     let failed = |error: std::io::Error| ServiceError::Internal(format!("the backup cannot be read: {error}"));
     let longest = Duration::from_millis(limits::BACKUP_PART_MS_MAX);
     let (read, mut parts) = mpsc::channel(1);

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::audited::Act;
 use super::auth::Caller;
@@ -134,8 +135,18 @@ impl LockService for Node {
         let in_progress = self.core.backups.begin(self.core.clock.now()).map_err(ServiceError::not_sent)?;
         // This node decides about the whole backup, the read at the leader included.
         let node = Self { caller: Caller { who: Who::Local, ..self.caller.clone() }, ..self.clone() };
-        let executing = async move { Ok(node.backup_here(in_progress)) };
-        self.audited(Act::new("backup", []), Ok(()), executing, |_| None).await
+        let ((sender, parts), (begin, begun)) = (mpsc::channel(2), oneshot::channel());
+        let download = Download::new(ReceiverStream::new(parts));
+        let executing = async move {
+            begin.send(()).ok();
+            node.backup_here(in_progress, sender).await
+        };
+        // To make a large file takes longer than a client waits for an answer.
+        tokio::select! {
+            biased;
+            Ok(()) = begun => Ok(download),
+            made = self.audited(Act::new("backup", []), Ok(()), executing, |()| None) => made.map(|()| download),
+        }
     }
 }
 

@@ -227,6 +227,21 @@ async fn the_result_is_written_without_the_caller() {
     until("the result is in the log", written).await;
 }
 
+/// A backup that cannot be made, because no node leads, has no line that says that it was made.
+#[tokio::test]
+async fn a_backup_that_cannot_be_made_is_not_done() {
+    let guarded = Guarded::start(3).await;
+    let node = guarded.cluster.follower().await;
+    for other in guarded.cluster.nodes().iter().filter(|other| other.id() != node.id()) {
+        other.close().await;
+    }
+    let mut download = named(&node, "backup").backup().await.expect("begun");
+    download.next().await.expect_err("no node leads");
+    let ended = async || acts(&lines_of(&guarded, node.id())).len() == 2;
+    until("the result is in the log", ended).await;
+    assert_eq!(acts(&lines_of(&guarded, node.id())), ["backup backup asked", "backup backup refused"]);
+}
+
 /// Overtaking or unlocking another's document is an act also at a node whose state may be older than the document.
 #[tokio::test]
 async fn acts_on_new_documents_are_audited_at_a_follower() {
@@ -314,7 +329,10 @@ async fn remote_callers_are_not_local_without_rules() {
     for caller in callers {
         sent(|| caller.submit(Call::new(limit()))).await.expect("set");
     }
-    drop(remote(Ok(certificate)).backup().await.expect("begun"));
+    let mut download = remote(Ok(certificate)).backup().await.expect("begun");
+    while download.next().await.expect("a part").is_some() {}
+    let is_made = |line: &Value| line["act"] == "backup" && line["phase"] == "done";
+    until("the result is in the log", async || lines_in(folder.path(), 1).iter().any(is_made)).await;
     let lines = lines_in(folder.path(), 1);
     let word = |line: &Value, name: &str| line[name].as_str().unwrap_or("-").to_owned();
     let of = |line: &Value| ["act", "principal", "certificate", "proof", "from"].map(|name| word(line, name)).join(" ");
