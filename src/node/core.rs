@@ -71,6 +71,9 @@ pub(super) struct Core {
     pub(super) connections: ConnectionsMax,
     /// Held during a transfer of leadership. Each transfer pauses the queue, and would end the pause of another one.
     pub(super) transfer: tokio::sync::Mutex<()>,
+    /// Written while this node, the leader, checks and makes a change of the members, because each check needs the
+    /// result of the change before. Read while this node transfers leadership.
+    pub(super) changing_members: tokio::sync::RwLock<()>,
     /// When this node began to lead in its last term; `None` before it leads.
     pub(super) leads_since: Mutex<Option<Instant>>,
     /// What the operator of this node should change, for its status.

@@ -328,6 +328,7 @@ fn assemble(
         agreed: Mutex::default(),
         split: Default::default(),
         transfer: Default::default(),
+        changing_members: Default::default(),
         data: shared.has_directory().then_some(config.data),
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: SourceRate::of_wrong_handles(),

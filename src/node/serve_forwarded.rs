@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use super::auth::Caller;
 use super::authorizer::right_of;
 use super::forward::{Forward, Forwarded};
@@ -56,7 +58,11 @@ impl Node {
                 self.wait_outcome_here(&claim, wait).await.map(Forwarded::Reply)
             }
             Forward::Query(query) => self.query_here(authorizer, &query).await.map(Forwarded::QueryReply),
-            Forward::Operate(operation) => self.operate_here(operation).await.map(|()| Forwarded::Operated),
+            Forward::Operate(operation) => {
+                let node = self.clone();
+                let operated = self.detached(async move { node.operate_here(operation).await });
+                operated.await.map(|()| Forwarded::Operated)
+            }
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
             Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
             Forward::Hello => Ok(Forwarded::Hello(self.announcement())),
@@ -65,12 +71,14 @@ impl Node {
     }
 
     /// Executes the request of an operator on this node, which leads.
-    pub(super) async fn operate_here(&self, operation: Operation) -> Result<(), ServiceError> {
-        match operation {
-            Operation::Transfer(to) => self.transfer_here(to).await,
-            Operation::RaiseFeatures(to) => self.raise_features_here(to).await,
-            Operation::ChangeMembers(change) => self.change_members_here(change).await,
-        }
+    pub(super) fn operate_here(&self, operation: Operation) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(async move {
+            match operation {
+                Operation::Transfer(to) => self.transfer_here(to).await,
+                Operation::RaiseFeatures(to) => self.raise_features_here(to).await,
+                Operation::ChangeMembers(change) => self.change_members_here(change).await,
+            }
+        })
     }
 
     /// Serves the call of a principal that another node has proven. This node decides by its own rules.

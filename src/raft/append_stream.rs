@@ -11,7 +11,7 @@ use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult
 use tokio::sync::mpsc;
 use tokio::time::{Instant as TokioInstant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 
 use super::connections::{Borrowed, Purpose};
 use super::messages;
@@ -82,7 +82,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             outgoing.send(first).await.map_err(|_| "the stream of appends is closed".to_owned())?;
             let mut client = connection.client.clone();
             let opened = client.appends(ReceiverStream::new(messages)).await;
-            let incoming = opened.map_err(|status| status.message().to_owned())?.into_inner();
+            let incoming = opened.map_err(|status| peer.network.failure(&status))?.into_inner();
             Ok(Self {
                 input,
                 input_ended: false,
@@ -125,7 +125,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
                     },
                     None => self.input_ended = true,
                 },
-                answer = answered(&mut self.incoming, deadline), if deadline.is_some() => match answer {
+                answer = answered(&self.network, &mut self.incoming, deadline), if deadline.is_some() => match answer {
                     Ok(answer) => self.answer = Some(answer),
                     Err(error) => return Some((Err(error), None)),
                 },
@@ -211,6 +211,7 @@ async fn reached(until: Option<TokioInstant>) {
 }
 
 async fn answered(
+    network: &Network,
     incoming: &mut Streaming<messages::AppendResponse>,
     deadline: Option<TokioInstant>,
 ) -> Result<messages::AppendResponse, String> {
@@ -218,7 +219,7 @@ async fn answered(
     match timeout_at(deadline, incoming.message()).await {
         Ok(Ok(Some(answer))) => Ok(answer),
         Ok(Ok(None)) => Err("the follower ended the stream of appends".to_owned()),
-        Ok(Err(status)) => Err(Status::message(&status).to_owned()),
+        Ok(Err(status)) => Err(network.failure(&status)),
         Err(_) => Err(late()),
     }
 }

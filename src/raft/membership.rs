@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use openraft::ChangeMembers;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 
 use super::consensus::Consensus;
 use super::error::ProposeError;
-use super::types::Types;
+use super::types::{RaftLogId, Types};
+#[cfg(test)]
+use super::types::{RaftMembership, RaftPayload};
 use crate::limits;
 use crate::model::Member;
 
@@ -24,6 +27,8 @@ pub enum MembershipChange {
     RemoveVoter(u64),
     /// Removes a learner from the members.
     RemoveLearner(u64),
+    /// Finishes a change that an earlier leader left half-way, as that leader planned it. Otherwise changes nothing.
+    Finish,
 }
 
 /// Why the membership was not changed, or why the outcome is unknown.
@@ -51,24 +56,52 @@ impl MembershipChange {
             ]),
             MembershipChange::RemoveVoter(node) => ChangeMembers::RemoveVoters(BTreeSet::from([node])),
             MembershipChange::RemoveLearner(node) => ChangeMembers::RemoveNodes(BTreeSet::from([node])),
+            // The change is made to the newer of the two memberships, and adds nothing to it.
+            MembershipChange::Finish => ChangeMembers::AddVoterIds(BTreeSet::new()),
         }
     }
 }
 
 impl Consensus {
+    /// Makes only the first half of a change to these voters, as a leader that stops in the middle of it. Returns
+    /// whether this node led.
+    #[cfg(test)]
+    pub(crate) async fn leave_half_way(&self, planned: BTreeSet<u64>) -> bool {
+        let now = self.raft().metrics().borrow_watched().membership_config.clone();
+        let nodes = now.nodes().map(|(id, member)| (*id, member.clone())).collect::<BTreeMap<_, _>>();
+        let both = RaftMembership::new(vec![now.voter_ids().collect(), planned], nodes).expect("a membership");
+        self.raft().append_membership(both, RaftPayload::Blank, []).await.is_ok()
+    }
+
     /// Changes the membership and waits until the change is applied on this node, for at most
-    /// [`limits::MEMBERSHIP_WAIT_MS_MAX`] milliseconds.
+    /// [`limits::MEMBERSHIP_WAIT_MS_MAX`] milliseconds. The change continues without its caller: it consists of two
+    /// entries, and until both are committed every command needs two quorums.
     ///
     /// # Errors
     /// See [`MembershipError`]. After [`ProposeError::Unknown`] the same change may be requested again.
     pub async fn change_membership(&self, change_membership: MembershipChange) -> Result<(), MembershipError> {
         let limit = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
-        let changing = self.raft().change_membership(change_membership.change(), false);
+        let before = self.membership_id();
+        let raft = self.raft().clone();
+        let changing = tokio::spawn(async move { raft.change_membership(change_membership.change(), false).await });
         let Ok(changed) = tokio::time::timeout(limit, changing).await else {
             let why = format!("the new membership was not committed within {} ms", limits::MEMBERSHIP_WAIT_MS_MAX);
             return Err(ProposeError::Unknown(why).into());
         };
-        changed.map(drop).map_err(refused)
+        let changed = changed.map_err(|_| ProposeError::Unknown("the node stopped".to_owned()))?;
+        let Err(error) = changed.map_err(refused) else { return Ok(()) };
+        let not_sent = matches!(error, MembershipError::Propose(ProposeError::NotSent { .. }));
+        if not_sent && self.membership_id() != before {
+            return Err(
+                ProposeError::Unknown("another node leads since the first half of the change".to_owned()).into()
+            );
+        }
+        Err(error)
+    }
+
+    /// Returns the id of the entry that has the newest membership.
+    fn membership_id(&self) -> Option<RaftLogId> {
+        *self.raft().metrics().borrow_watched().membership_config.log_id()
     }
 }
 

@@ -25,6 +25,15 @@ impl Network {
     pub(super) fn header(&self, target: u64) -> messages::Header {
         self.shared.me.header(target, self.shared.disks.of(target))
     }
+
+    /// Returns the message of a failed call. Stops this node if the other one reports that this node was removed or
+    /// that its disk was replaced.
+    pub(super) fn failure(&self, status: &Status) -> String {
+        if status.code() == Code::DataLoss {
+            self.shared.fail(status.message());
+        }
+        status.message().to_owned()
+    }
 }
 
 /// The client of one other node.
@@ -73,16 +82,14 @@ pub(super) async fn call_until<T>(
                 Ok(response.into_inner())
             }
             Err(status) => {
-                if status.code() == Code::DataLoss {
-                    network.shared.fail(status.message());
-                }
+                let why = network.failure(&status);
                 // A refusal is an answer, so the connection works.
                 if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
                     borrowed.succeeded();
                 } else {
                     borrowed.failed();
                 }
-                Err(io::Error::other(format!("node {target} at {address}: {}", status.message())))
+                Err(io::Error::other(format!("node {target} at {address}: {why}")))
             }
         }
     };

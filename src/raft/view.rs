@@ -1,6 +1,6 @@
 //! The state of Raft in this crate's own types, updated as it changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,8 +64,8 @@ pub struct View {
     pub quorum_acked: Option<Instant>,
     /// All members by their ids.
     pub members: BTreeMap<u64, MemberView>,
-    /// Whether a change of the membership is in progress (joint consensus).
-    pub joint: bool,
+    /// The voters after a change of the membership that is in progress (joint consensus); `None` if there is none.
+    pub joint: Option<BTreeSet<u64>>,
     /// Why this node must stop, if it must.
     pub fatal: Option<String>,
 }
@@ -135,7 +135,7 @@ fn seen(anchor: Anchor, metrics: &RaftMetrics<Types>, fault: Option<String>) -> 
         own_term_applied: leads && own,
         quorum_acked: metrics.last_quorum_acked.map(|at| anchor.of(*at)),
         members: members.collect(),
-        joint: 1 < membership.membership().get_joint_config().len(),
+        joint: membership.membership().get_joint_config().get(1).cloned(),
         fatal: fault.or_else(|| broken.map(ToString::to_string)),
     }
 }

@@ -34,6 +34,17 @@ enum Plan {
 
 impl Node {
     pub(in crate::node) async fn change_members_here(&self, change: MemberChange) -> Result<(), ServiceError> {
+        let alone = self.core.changing_members.write().await;
+        let before = self.core.consensus.watch().borrow().clone();
+        if before.joint.as_ref().is_some_and(|voters| !voters.contains(&self.core.id)) {
+            // The next leader finishes it.
+            self.hand_over_now().await;
+            return Err(self.not_sent(NotSent::NotLeader));
+        }
+        self.finish_change(&before).await?;
+        if !self.leads() {
+            return Err(self.not_sent(NotSent::NotLeader));
+        }
         let view = self.core.consensus.watch().borrow().clone();
         let states = self.states(&view);
         let plan = match &change {
@@ -43,22 +54,33 @@ impl Node {
                 add(&states, *node, member, used)?
             }
             MemberChange::Promote { node, instead_of } => promote(&states, *node, *instead_of)?,
+            // The change that was half-way is this one.
+            MemberChange::Remove { node } if before.members.contains_key(node) && !states.contains_key(node) => {
+                Plan::Nothing
+            }
             MemberChange::Remove { node } => remove(&states, *node)?,
         };
-        let Plan::Make(planned) = plan else { return self.finish_change(&view).await };
+        let Plan::Make(planned) = plan else { return Ok(()) };
         if leaves(&planned) == Some(self.core.id) {
-            self.hand_over().await;
-            if self.leads() {
-                let why = format!("node {} leads, and no other node could take over; try again", self.core.id);
-                return Err(unfit(why).into());
-            }
+            self.step_down().await?;
+            drop(alone);
             return self.ask_next_leader(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");
         self.core.consensus.change_membership(planned).await.map_err(|error| self.change_failed(error))
     }
 
-    /// Asks the next leader to make the change: a node that is no longer a member cannot lead.
+    /// Transfers leadership, because a node that is no longer a member cannot lead.
+    async fn step_down(&self) -> Result<(), ServiceError> {
+        self.hand_over_now().await;
+        if self.leads() {
+            let why = format!("node {} leads, and no other node could take over; try again", self.core.id);
+            return Err(unfit(why).into());
+        }
+        Ok(())
+    }
+
+    /// Asks the next leader to make the change.
     async fn ask_next_leader(&self, change: MemberChange) -> Result<(), ServiceError> {
         let mut last = self.not_sent(NotSent::NoLeader);
         let asking = async {
@@ -86,15 +108,20 @@ impl Node {
         asked.unwrap_or(Err(last))
     }
 
-    /// Finishes a change that an earlier leader left half-way, by requesting it again.
-    async fn finish_change(&self, view: &View) -> Result<(), ServiceError> {
-        let voter = view.members.iter().find(|(_, member)| member.voter).map(|(node, _)| *node);
-        match voter.filter(|_| view.joint) {
-            Some(voter) => {
-                let again = self.core.consensus.change_membership(MembershipChange::Promote(voter, None)).await;
-                again.map_err(|error| self.change_failed(error))
-            }
-            None => Ok(()),
+    /// Finishes a change that an earlier leader left half-way. Raft applies the next change to the new membership of
+    /// that one, but the view, with which the next change is checked, has the voters of both memberships.
+    async fn finish_change(&self, before: &View) -> Result<(), ServiceError> {
+        if before.joint.is_none() {
+            return Ok(());
+        }
+        let finishing = self.core.consensus.change_membership(MembershipChange::Finish).await;
+        finishing.map_err(|error| self.change_failed(error))?;
+        let wait = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
+        let mut views = self.core.consensus.watch();
+        match tokio::time::timeout(wait, views.wait_for(|view| view.joint.is_none())).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(ServiceError::Stopping),
+            Err(_) => Err(self.change_failed(MembershipError::Busy)),
         }
     }
 
@@ -133,7 +160,7 @@ fn leaves(change: &MembershipChange) -> Option<u64> {
     match change {
         MembershipChange::Promote(_, other) => *other,
         MembershipChange::RemoveVoter(node) | MembershipChange::RemoveLearner(node) => Some(*node),
-        MembershipChange::AddLearner(..) => None,
+        MembershipChange::AddLearner(..) | MembershipChange::Finish => None,
     }
 }
 
@@ -245,7 +272,11 @@ fn check_quorum(states: &MemberStates, joins: Option<u64>, leaves: Option<u64>) 
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+    use crate::service::LockService;
+    use crate::testing::Cluster;
 
     fn member(node: u64) -> Member {
         Member { client: format!("n{node}.example:7600"), peer: format!("n{node}.example:7610") }
@@ -325,5 +356,70 @@ mod tests {
             refused(promote(&states(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum")
         );
         assert_eq!(remove(&states(&two, Some(0)), 2), Ok(Plan::Make(MembershipChange::RemoveVoter(2))));
+    }
+
+    /// A forwarded change that waits continues when its caller leaves. A transfer is refused meanwhile: it would leave
+    /// the change half-way.
+    #[tokio::test]
+    async fn a_forwarded_change_needs_no_caller() {
+        loop {
+            let cluster = Cluster::start(4, None).await.expect("a cluster");
+            let leader = cluster.leader().await;
+            let node = leader.id() % 4 + 1;
+            let mut views = leader.views();
+            let term = views.borrow().term;
+            let answers =
+                |(id, member): (&u64, &crate::raft::MemberView)| *id == leader.id() || member.last_contact.is_some();
+            let all_answer = |view: &View| view.members.iter().all(answers);
+            drop(views.wait_for(|view| view.term != term || all_answer(view)).await);
+            let other = leader.core.changing_members.write().await;
+            let remove = Operation::ChangeMembers(MemberChange::Remove { node });
+            if leader.serve_forwarded(Forward::Operate(remove)).now_or_never().is_some() {
+                // It leads no more.
+                continue;
+            }
+            let refused = leader.transfer_here(node).await;
+            assert!(
+                matches!(refused, Err(ServiceError::NotSent { why: NotSent::Overloaded { .. }, .. })),
+                "{refused:?}"
+            );
+            drop(other);
+            let is_made = |view: &View| view.joint.is_none() && !view.members.contains_key(&node);
+            let ended = views.wait_for(|view| view.term != term || is_made(view)).await.expect("the node runs").clone();
+            if ended.term == term {
+                return;
+            }
+        }
+    }
+
+    /// A change that an earlier leader left half-way is finished as planned before the next one is checked: it leaves
+    /// three voters, and none of them is removed. A leader that the change itself removes leads no longer then.
+    #[tokio::test]
+    async fn a_change_that_is_half_way_is_finished_first() {
+        for leader_leaves in [false, true] {
+            let cluster = Cluster::start(4, None).await.expect("a cluster");
+            let leaving = loop {
+                let leader = cluster.leader().await;
+                let leaving = if leader_leaves { leader.id() } else { leader.id() % 4 + 1 };
+                if leader.core.consensus.leave_half_way((1..=4).filter(|id| *id != leaving).collect()).await {
+                    break leaving;
+                }
+            };
+            let [node, other] = [1, 2].map(|next| (leaving - 1 + next) % 4 + 1);
+            let node = &cluster.nodes()[node as usize - 1];
+            let refused = loop {
+                match node.operate(Operation::ChangeMembers(MemberChange::Remove { node: other })).await {
+                    // Another node begins to lead.
+                    Err(ServiceError::NotSent { .. } | ServiceError::Unknown { .. }) => {
+                        tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
+                    }
+                    answered => break answered.expect_err("refused").to_string(),
+                }
+            };
+            assert!(refused.contains("two voters would be left"), "{refused}");
+            let mut views = node.views();
+            let finished = views.wait_for(|view| view.joint.is_none() && !view.members.contains_key(&leaving));
+            finished.await.expect("the node runs");
+        }
     }
 }

@@ -29,6 +29,10 @@ impl Node {
             let bound = "a voter; `lockkeeper member promote` gives a learner a vote";
             return Err(Invalid::new("node", bound, format!("{to}, which is a learner")).into());
         }
+        // A change of the members would be left half-way.
+        let Ok(_none_changes) = self.core.changing_members.try_read() else {
+            return Err(self.not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }));
+        };
         let handed = self.transfer_to_one_of(&[to]).await;
         if handed == Err(Unready) {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";
@@ -38,11 +42,19 @@ impl Node {
     }
 
     /// Transfers leadership to any eligible node, so that a planned stop costs no failover. Does nothing if this node
-    /// does not lead or is the only voter.
+    /// does not lead or is the only voter. Waits for a change of the members, for at most
+    /// [`limits::CLOSE_WAIT_MS`] milliseconds: a transfer would leave it half-way.
     pub async fn hand_over(&self) {
         if !self.leads() {
             return;
         }
+        let wait = Duration::from_millis(limits::CLOSE_WAIT_MS);
+        let _none_changes = tokio::time::timeout(wait, self.core.changing_members.read()).await;
+        self.hand_over_now().await;
+    }
+
+    /// Transfers leadership as [`hand_over`](Self::hand_over) does, without a wait for a change of the members.
+    pub(in crate::node) async fn hand_over_now(&self) {
         let members = self.core.consensus.watch().borrow().members.clone();
         let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(node, _)| node);
         let others: Vec<_> = voters.filter(|node| *node != self.core.id).collect();
@@ -127,7 +139,7 @@ impl Node {
 }
 
 /// Pauses the proposal queue during a transfer of leadership. Dropping it resumes the queue: the transfer may fail, or
-/// its caller may have disconnected.
+/// its task may end with the node.
 struct Paused<'a> {
     core: &'a Core,
     keep_paused: bool,

@@ -1,7 +1,12 @@
 //! Tests of three nodes over loopback.
 
+use std::collections::BTreeSet;
+
+use futures_util::FutureExt;
+
 use super::super::messages::{self, SelfIdentity};
 use super::*;
+use crate::model::Announcement;
 
 /// A cluster elects a leader, applies proposals in the order of submission, and all nodes have the same state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -224,6 +229,76 @@ async fn a_voter_that_lags_elects_a_member_that_it_does_not_know() {
     assert_eq!(cluster.leader().await, 4);
     cluster.propose(3).await;
     cluster.caught_up(lags).await;
+}
+
+/// A leader left a replacement half-way. The next one finishes it as planned: the replaced node is removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_left_half_way_is_finished_as_planned() {
+    let mut cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    cluster.add(4).await;
+    let leader = cluster.leader().await;
+    let consensus = cluster.node(leader);
+    let planned = BTreeSet::from([leader, leader % 3 + 1, 4]);
+    assert!(consensus.leave_half_way(planned.clone()).await);
+    let mut views = consensus.watch();
+    soon(views.wait_for(|view| view.joint.is_some())).await.unwrap();
+    consensus.change_membership(MembershipChange::Finish).await.unwrap();
+    let view = soon(views.wait_for(|view| view.joint.is_none())).await.unwrap().clone();
+    assert_eq!(view.members.into_keys().collect::<BTreeSet<_>>(), planned);
+}
+
+/// A change has two halves, and each is an entry of the log. A caller that leaves before the first one is committed
+/// leaves no half-way change, in which a command needs two majorities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_needs_no_caller() {
+    let mut cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    cluster.add(4).await;
+    let leader = cluster.leader().await;
+    let consensus = cluster.node(leader);
+    let mut views = consensus.watch();
+    assert_eq!(consensus.change_membership(MembershipChange::Promote(4, None)).now_or_never(), None);
+    soon(views.wait_for(|view| view.joint.is_none() && view.members[&4].voter)).await.unwrap();
+}
+
+/// A leader is removed while it is partitioned. When it can reach the others again, it stops, although it only sends
+/// entries to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_leader_stops_at_its_first_append() {
+    let mut cluster = Cluster::start(|_| ()).await;
+    cluster.propose(1).await;
+    cluster.add(4).await;
+    let leader = cluster.leader().await;
+    let announced = Announcement {
+        node: leader,
+        disk: u128::from(leader),
+        features: 1,
+        version: "1".to_owned(),
+        http: None,
+        rules: None,
+    };
+    let mut entry = tick(2);
+    entry.commands[0].command = Command::Announce(announced);
+    propose(cluster.node(leader), entry).await.unwrap();
+
+    cluster.lossy.cut(Some(leader));
+    // The old leader has no stream that was opened before its removal, so it receives no higher term on it.
+    cluster.lossy.reset();
+    let removed = cluster.running.remove(&leader).unwrap();
+    let next = cluster.leader().await;
+    cluster.node(next).change_membership(MembershipChange::Promote(4, Some(leader))).await.unwrap();
+    for node in (1..=4).filter(|node| *node != leader) {
+        cluster.caught_up(node).await;
+    }
+    // No call of an earlier election reaches the old leader later.
+    soon(cluster.lossy.hanging().wait_for(|hanging| *hanging == 0)).await.unwrap();
+    let mut views = removed.consensus.watch();
+    assert!(views.borrow().own_term_applied, "it still leads for itself");
+    cluster.lossy.cut(None);
+    let view = soon(views.wait_for(|view| view.fatal.is_some())).await.unwrap().clone();
+    assert!(view.fatal.unwrap().contains("was removed from this cluster"));
+    assert!(view.own_term_applied, "no other call stopped it");
 }
 
 /// A node that is not a member and whose log is shorter gets no vote, and raises no term.
