@@ -27,6 +27,7 @@ mod explain;
 mod grant;
 mod hold;
 mod lease;
+mod listings;
 mod owners;
 mod query;
 mod queue;

@@ -1,17 +1,14 @@
 //! Queries: answers read from the state, which they do not change.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::Arc;
 
 use super::Machine;
 use super::acquire::Admission;
 use crate::limits;
 use crate::model::{
-    Acquire, Checked, Claim, Document, DocumentId, DocumentState, EndReason, FencingToken, Health, HolderView,
-    ListFilter, ListShow, LockKey, LockName, LockSummary, LockView, Namespace, Outcome, Page, Part, Patience, Place,
-    Position, ProcessPing, Query, QueryReply, QueryResult, Refusal, RequestId, SessionId, SessionView, TokenState,
-    ValidTokens, WaiterView, WallTime, WhichDocuments, WhichPings, page_rows,
+    Acquire, Checked, Claim, EndReason, FencingToken, Health, HolderView, ListFilter, ListShow, LockKey, LockName,
+    LockSummary, LockView, Namespace, Outcome, Part, Patience, Place, Position, Query, QueryReply, QueryResult,
+    Refusal, RequestId, SessionId, SessionView, TokenState, ValidTokens, WaiterView, page_rows,
 };
 use crate::state::{ClaimState, Holder, Purpose, Session, Waiter, looked_at};
 
@@ -295,104 +292,5 @@ impl Waiter {
             metadata: (*self.request.metadata).clone(),
             since: self.since,
         }
-    }
-}
-
-impl Machine {
-    /// A lock as a document: held as a document, held natively, or free with its last document kept.
-    fn document_of(&self, key: &LockKey) -> Option<Document> {
-        let held = self.state.lock(key).and_then(|lock| lock.holders.first_key_value());
-        if let Some((token, holder)) = held {
-            return Some(held_document(key, *token, holder));
-        }
-        let free = self.state.documents.get(key)?;
-        Some(Document {
-            lock: key.clone(),
-            state: DocumentState::Free,
-            ts: free.mark.ts,
-            process: Arc::clone(&free.metadata.process),
-            who: free.metadata.name().into(),
-            why: Arc::clone(&free.metadata.why),
-            when: free.when,
-            term: free.mark.term,
-            token: free.token,
-            native: false,
-        })
-    }
-
-    fn list_documents(&self, namespace: &Namespace, which: &WhichDocuments, rows: u32) -> QueryResult {
-        let rows_max = page_rows(rows);
-        let key_of = |name: LockName| LockKey { namespace: namespace.clone(), name };
-        let names: BTreeSet<LockName> = match which {
-            WhichDocuments::Named(name) => BTreeSet::from([name.clone()]),
-            WhichDocuments::Stamped(ts) => {
-                let stamped = self.state.index.documents.stamped(namespace, *ts, &LockName::least());
-                stamped.take(rows_max + 1).cloned().collect()
-            }
-            WhichDocuments::After(after) => {
-                let from = key_of(after.clone().unwrap_or(LockName::least()));
-                let later = |key: &&LockKey| key.namespace == *namespace && after.as_ref() != Some(&key.name);
-                let held = self.state.locks.range(from.clone()..).filter(|(_, lock)| !lock.holders.is_empty());
-                let held = held.map(|(key, _)| key).take_while(|key| key.namespace == *namespace).filter(later);
-                let free = self.state.documents.range(from..).map(|(key, _)| key);
-                let free = free.take_while(|key| key.namespace == *namespace).filter(later);
-                let names = held.take(rows_max + 1).chain(free.take(rows_max + 1));
-                names.map(|key| key.name.clone()).collect()
-            }
-        };
-        let mut rows: Vec<Document> =
-            names.into_iter().take(rows_max + 1).filter_map(|name| self.document_of(&key_of(name))).collect();
-        let more = rows_max < rows.len();
-        rows.truncate(rows_max);
-        QueryResult::Documents(Page { rows, more })
-    }
-
-    fn list_pings(&self, namespace: &Namespace, which: &WhichPings, rows: u32) -> QueryResult {
-        let rows_max = page_rows(rows);
-        let mut pings: BTreeMap<Arc<str>, WallTime> = BTreeMap::new();
-        let meant = |process: &str| match which {
-            WhichPings::After(after) => after.as_ref().is_none_or(|after| **after < *process),
-            WhichPings::Of(of) => **of == *process,
-        };
-        let mut note = |process: Arc<str>, ping: WallTime| {
-            if meant(&process) {
-                let known = pings.entry(process).or_default();
-                *known = ping.max(*known);
-            }
-        };
-        for ((of, process), record) in &self.state.processes {
-            if of == namespace {
-                note(process.as_str().into(), record.ping);
-            }
-        }
-        for (id, session) in &self.state.sessions {
-            let record = &session.record;
-            if record.namespace == *namespace {
-                let named = Some(&record.metadata.process).filter(|process| !process.is_empty());
-                note(named.cloned().unwrap_or_else(|| id.to_string().into()), record.renewed_wall);
-            }
-        }
-        let more = rows_max < pings.len();
-        let rows = pings.into_iter().take(rows_max).map(|(process, ping)| ProcessPing { process, ping }).collect();
-        QueryResult::Pings(Page { rows, more })
-    }
-}
-
-fn held_document(key: &LockKey, token: FencingToken, holder: &Holder) -> Document {
-    let mark = holder.document();
-    let metadata = &holder.request.metadata;
-    let named = Some(&metadata.process).filter(|process| !process.is_empty()).cloned();
-    let session = || holder.request.claim.session().map_or("".into(), |session| session.to_string().into());
-    Document {
-        lock: key.clone(),
-        state: if mark.is_some_and(|mark| mark.prepared) { DocumentState::Prepared } else { DocumentState::Held },
-        ts: mark.map_or_else(|| DocumentId::of_grant(holder.when, token), |mark| mark.ts),
-        process: named.unwrap_or_else(session),
-        who: metadata.name().into(),
-        why: Arc::clone(&metadata.why),
-        when: holder.when,
-        term: mark.and_then(|mark| mark.term),
-        token,
-        native: mark.is_none(),
     }
 }

@@ -83,6 +83,11 @@ impl ProcessId {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         text::bounded("process", text, limits::PROCESS_BYTES_MAX).map(Self)
     }
+
+    /// The bound of a search by name. The text need not be the legal name of a process.
+    pub(crate) fn bound(text: Arc<str>) -> Self {
+        Self(text)
+    }
 }
 
 text::shown!(ProcessId);

@@ -200,7 +200,7 @@ pub(crate) fn page_rows(asked: u32) -> usize {
 pub struct Page<T> {
     /// The rows, in order of their names or ids.
     pub rows: Vec<T>,
-    /// Whether more rows follow after the last one.
+    /// Whether more rows may follow after the last one.
     pub more: bool,
 }
 

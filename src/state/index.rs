@@ -2,6 +2,7 @@
 //! added or removed, both while commands are applied and while a state is loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::document_index::DocumentIndex;
 use super::holder::{Delayed, Holder};
@@ -19,6 +20,8 @@ pub(crate) struct Indexes {
     pub(crate) handles: BTreeMap<(Namespace, Handle), SessionId>,
     /// The open sessions of each namespace.
     pub(crate) sessions: BTreeSet<(Namespace, SessionId)>,
+    /// The open sessions of each namespace by the names of their processes.
+    pub(crate) processes: BTreeSet<(Namespace, Arc<str>, SessionId)>,
     /// How much of its quotas each namespace uses.
     pub(crate) usage: BTreeMap<Namespace, Usage>,
     /// Sizes of the whole state, without the number of grants.
@@ -79,6 +82,7 @@ impl Indexes {
         change.put(&mut self.deadlines, (session.deadline, DeadlineOf::Session(id)));
         self.change_handle(&session.namespace, &session.handle, id, change);
         change.put(&mut self.sessions, (session.namespace.clone(), id));
+        change.put(&mut self.processes, (session.namespace.clone(), session.process_name(id), id));
         self.count(&session.namespace, |usage| &mut usage.sessions, change);
         self.count(&session.namespace, |usage| &mut usage.open_sessions, change);
         change.count(&mut self.totals.sessions);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{
     EndReason, FencingToken, Handle, Instance, LockKey, LogTime, Metadata, Namespace, Outcome, Principal, Reason,
-    SmallMap, WallTime,
+    SessionId, SmallMap, WallTime,
 };
 
 /// A live session, as it is stored.
@@ -50,6 +50,14 @@ pub struct SessionRecord {
     /// Requests with lower numbers are never executed any more. Of those that do not wait or hold, the answers were
     /// received or forgotten.
     pub window_floor: u64,
+}
+
+impl SessionRecord {
+    /// The name under which the session gives signs of life: that of its process, or its id if it names none.
+    pub(super) fn process_name(&self, id: SessionId) -> Arc<str> {
+        let process = &self.metadata.process;
+        if process.is_empty() { id.to_string().into() } else { Arc::clone(process) }
+    }
 }
 
 /// A live session with its requests. A request number is active or finished, never both.

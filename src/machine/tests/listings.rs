@@ -1,7 +1,10 @@
 //! Queries of listings: a query shows the part after the last one, and looks at a limited number of items.
 
+use std::sync::Arc;
+
 use super::costs::{acquire, apply};
 use super::cycles::open;
+use super::mirror::entry;
 use super::work::{MANY, name, open_elsewhere, opened, take};
 use crate::limits;
 use crate::machine::Machine;
@@ -118,4 +121,92 @@ fn sessions_of_other_namespaces_are_not_looked_at() {
     let (reply, count) = count_of(|| machine.query(&two(LONG - 3)));
     let QueryResult::Sessions(part) = reply.answer else { panic!("another answer") };
     assert_eq!((part.next, count), (Some(SessionId::new(0, LONG - 1)), 3), "and not the session elsewhere");
+}
+
+/// Opens a session of this process.
+fn open_of(number: u64, process: &str) -> Command {
+    let Command::OpenSession(open) = open(number) else { panic!("an open") };
+    let metadata = Metadata { process: process.into(), ..Metadata::default() };
+    Command::OpenSession(OpenSession { metadata, ..open })
+}
+
+/// Returns a page of signs of life, and how many of them the query looked at.
+fn pings(machine: &Machine, which: WhichPings) -> (Page<ProcessPing>, usize) {
+    let query = Query::Pings { namespace: Namespace::default(), which, rows: 0 };
+    let (reply, count) = count_of(|| machine.query(&query));
+    let QueryResult::Pings(page) = reply.answer else { panic!("another answer") };
+    (page, count)
+}
+
+/// A query for the sign of life of one process looks at its record and its sessions, and at one other to see that there
+/// are no more. The newest of them counts.
+#[test]
+fn one_sign_of_life_is_found_without_a_walk() {
+    let mut machine = opened(MANY);
+    apply(&mut machine, open_of(MANY + 1, "h1"));
+    for number in 1..=MANY {
+        let (namespace, process) = (Namespace::default(), ProcessId::parse(&format!("p{number}")).expect("legal"));
+        apply(&mut machine, Command::Document(DocumentCommand::Ping { namespace, process }));
+    }
+    let (namespace, process) = (Namespace::default(), ProcessId::parse("h1").expect("legal"));
+    let ping = Command::Document(DocumentCommand::Ping { namespace, process });
+    let pinged = entry(5, vec![], vec![ping]);
+    machine.apply(machine.applied() + 1, &pinged);
+    for (process, ping) in [("h1", Some(pinged.wall)), ("7", Some(entry(0, vec![], vec![]).wall)), ("h", None)] {
+        let (page, count) = pings(&machine, WhichPings::Of(process.into()));
+        let row = ping.map(|ping| ProcessPing { process: process.into(), ping });
+        assert_eq!((page.rows, page.more), (row.into_iter().collect::<Vec<_>>(), false));
+        assert!(count <= 3, "{count} were looked at for {process}");
+    }
+}
+
+/// A query of signs of life looks at a limited number of sessions, however few processes these have. All queries
+/// together show every process once, and none of another namespace.
+#[test]
+fn signs_of_life_are_listed_in_parts() {
+    const PROCESSES: u64 = 1_100;
+    const SESSIONS: u64 = 20 * PROCESSES;
+    let mut machine = Machine::new();
+    let process = |number| format!("h{:04}", number % PROCESSES);
+    let opens = (1..=SESSIONS).map(|number| open_of(number, &process(number)));
+    machine.apply(1, &entry(0, vec![], opens.collect()));
+    apply(&mut machine, open_elsewhere(SESSIONS + 1));
+    let (rows, queries) = in_parts(|after: Option<Arc<str>>| {
+        let (page, count) = pings(&machine, WhichPings::After(after));
+        let next = page.rows.last().map(|row| Arc::clone(&row.process)).filter(|_| page.more);
+        (Part { rows: page.rows, next }, count)
+    });
+    let names: Vec<_> = rows.iter().map(|row| row.process.to_string()).collect();
+    assert_eq!((names, queries), ((0..PROCESSES).map(process).collect::<Vec<_>>(), 3));
+}
+
+/// A query of documents looks at a limited number of locks, and at none of another namespace, although most locks are
+/// semaphores without a holder.
+#[test]
+fn documents_are_listed_in_parts() {
+    let mut machine = Machine::new();
+    let defined = |namespace: &str, number: u64| {
+        let namespace = Namespace::parse(namespace).expect("legal");
+        let lock = LockKey { namespace, name: name(&format!("lock-{number:05}")) };
+        Command::Manage(Manage { lock, what: Managing::SetLimit { limit: 1 } })
+    };
+    for number in 1..=LONG {
+        let held = number % 5_000 == 0;
+        let lock = format!("lock-{number:05}");
+        apply(&mut machine, if held { take(number, &lock, 60_000) } else { defined("default", number) });
+    }
+    (1..=MANY).for_each(|number| drop(apply(&mut machine, defined("elsewhere", number))));
+    let documents = |after| {
+        let which = WhichDocuments::After(after);
+        let query = Query::Documents { namespace: Namespace::default(), which, rows: 0 };
+        let (reply, count) = count_of(|| machine.query(&query));
+        let QueryResult::Documents(page) = reply.answer else { panic!("another answer") };
+        let next = page.rows.last().map(|row| row.lock.name.clone()).filter(|_| page.more);
+        (Part { rows: page.rows, next }, count)
+    };
+    let (rows, queries) = in_parts(documents);
+    let names: Vec<_> = rows.iter().map(|row| row.lock.name.as_str()).collect();
+    assert_eq!((names, queries), (vec!["lock-05000", "lock-10000", "lock-15000", "lock-20000"], 3));
+    let (part, count) = documents(Some(name(&format!("lock-{LONG:05}"))));
+    assert_eq!((part.rows.len(), part.next, count), (0, None, 0), "nothing comes after");
 }
