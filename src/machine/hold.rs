@@ -11,7 +11,7 @@ use crate::model::{
     Access, Alter, Alteration, Claim, EndReason, EventKind, FencingToken, Grant, Kind, LockKey, LockValue, Mode,
     Outcome, Principal, QuotaKind, Reentry, Refusal, Release, RequestId, SessionId, Subject,
 };
-use crate::state::{ClaimState, HoldEntry, Holder, RecordKey};
+use crate::state::{ClaimState, HEAD, HoldEntry, Holder, Purpose, RecordKey};
 
 /// A change of one hold, with everything that its steps need.
 pub(super) struct HoldChange<'a> {
@@ -201,8 +201,8 @@ impl Machine {
         Ok(None)
     }
 
-    /// Refuses a mode that the hold does not cover, a limit that differs from the semaphore's, and an acquire beyond
-    /// the greatest depth.
+    /// Refuses a mode that the hold does not cover, a hold whose upgrade waits, a limit that differs from the
+    /// semaphore's, and an acquire beyond the greatest depth.
     fn may_enter_again(
         &self,
         key: &LockKey,
@@ -217,7 +217,10 @@ impl Machine {
         {
             return Err(Refusal::LimitMismatch { lock: key.clone(), limit, asked });
         }
-        if !holder.request.mode.covers(access.mode) {
+        // The grant of a waiting upgrade replaces the token, which the inner acquire would still use.
+        let upgrade = lock.and_then(|lock| lock.queue.get(&HEAD));
+        let upgrades = upgrade.is_some_and(|waiter| waiter.purpose == Purpose::Upgrade(token));
+        if upgrades || !holder.request.mode.covers(access.mode) {
             return Err(Refusal::AlreadyHeld { lock: key.clone(), session, token: Some(token) });
         }
         self.quotas.one_more(QuotaKind::DepthOfHold, holder.depth() as u64)?;

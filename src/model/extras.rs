@@ -82,7 +82,7 @@ pub enum Reentry {
     #[default]
     Refuse,
     /// The depth of the hold grows by one, under the same token. Each acquire needs its own release. Refused for a mode
-    /// that the hold does not cover.
+    /// that the hold does not cover, and while an upgrade of the hold waits.
     Count,
     /// The acquire waits like that of another owner, until a timeout, a cancel or a release by its own session.
     Wait,

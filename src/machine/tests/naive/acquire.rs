@@ -93,7 +93,8 @@ impl Naive {
                 (Mode::Exclusive, asked) => !is_semaphore(asked),
                 (held, asked) => held == asked,
             };
-            if covered {
+            let upgrades = self.waits.iter().any(|wait| wait.ask.lock == lock && wait.upgrades == Some(hold.token));
+            if covered && !upgrades {
                 return Ok(Some(at));
             }
         }
