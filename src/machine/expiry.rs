@@ -52,11 +52,21 @@ impl Machine {
             if self.is_yet_to_open(key) {
                 self.check_queue(key, 0);
             }
-            for due in self.due_at(key) {
+            self.end_all(self.due_at(key));
+        }
+        self.grant_ready();
+    }
+
+    /// Ends these items in order, except for a delay that the end of an earlier item has prolonged.
+    pub(super) fn end_all(&mut self, all: impl IntoIterator<Item = DeadlineOf>) {
+        let now = self.state.globals.now;
+        for due in all {
+            let lasts = matches!(&due, DeadlineOf::Delay(key, token)
+                if self.state.delayed(key, *token).is_some_and(|delayed| now <= delayed.until));
+            if !lasts {
                 self.end(due);
             }
         }
-        self.grant_ready();
     }
 
     /// Calls [`expire_due_at`](Self::expire_due_at) for the locks that an active request waits for or holds.
@@ -82,11 +92,11 @@ impl Machine {
             ends.extend(self.state.session_deadline(session).zip(session.map(DeadlineOf::Session)));
             ends.extend(holder.own_ends(key, *token));
         }
+        let delays = lock.delays.iter().inspect(|_| looked_at());
+        ends.extend(delays.map(|(token, delayed)| (delayed.until, DeadlineOf::Delay(key.clone(), *token))));
         ends.retain(|(end, _)| *end < now);
         ends.sort_unstable();
         let mut due: Vec<DeadlineOf> = ends.into_iter().map(|(_, due)| due).collect();
-        let delays = lock.delays.iter().inspect(|_| looked_at()).filter(|(_, delayed)| delayed.until < now);
-        due.extend(delays.map(|(token, _)| DeadlineOf::Delay(key.clone(), *token)));
         let waiters = lock.queue.keys().inspect(|_| looked_at());
         due.extend(waiters.filter_map(|sequence| self.waiter_due(key, *sequence)));
         due

@@ -1,5 +1,6 @@
 //! Sessions: open, attach, disconnect, close and end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Machine;
@@ -184,6 +185,7 @@ impl Machine {
 
     /// Like [`end_session`](Self::end_session). If an operator ended it, `broken` is the operator and the reason.
     fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
+        self.end_due_before(id);
         let Some(session) = self.state.remove_session(id) else { return 0 };
         let ended = session.locks() + 1;
         let SessionRecord { namespace, principal, handle, .. } = session.record;
@@ -210,6 +212,29 @@ impl Machine {
         }
         self.event(Some(namespace), Subject::Session(id), EventKind::SessionEnded { reason, why });
         ended
+    }
+
+    /// Ends the session's holds and waits that ended before the session itself, and that the sweep has left.
+    fn end_due_before(&mut self, id: SessionId) {
+        let Some(session) = self.state.session(id).filter(|_| self.sweep_incomplete) else { return };
+        let end = session.record.deadline.min(self.state.globals.now);
+        // A hold that was acquired several times has as many claims.
+        let mut due = BTreeSet::new();
+        for (_, key, claim) in session.claims() {
+            let token = match claim {
+                ClaimState::Holding(token) => token,
+                ClaimState::Waiting(at) => {
+                    let wait = self.state.waiter(key, at).and_then(|waiter| waiter.deadline);
+                    due.extend(wait.filter(|at| *at < end).map(|until| (until, DeadlineOf::Wait(key.clone(), at))));
+                    continue;
+                }
+            };
+            let own = self.state.holder(key, token).into_iter().flat_map(|holder| holder.own_ends(key, token));
+            let delayed = self.state.delayed(key, token);
+            let delay = delayed.map(|delayed| (delayed.until, DeadlineOf::Delay(key.clone(), token)));
+            due.extend(own.chain(delay).filter(|(at, _)| *at < end));
+        }
+        self.end_all(due.into_iter().map(|(_, due)| due));
     }
 
     /// The metadata of a request. It is shared with the session's if both are equal.

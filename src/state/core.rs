@@ -68,6 +68,11 @@ impl State {
         self.locks.get(key).into_iter().flat_map(|lock| &lock.holders).map(|(token, holder)| (*token, &**holder))
     }
 
+    /// What this ended hold keeps closed.
+    pub(crate) fn delayed(&self, key: &LockKey, token: FencingToken) -> Option<&Delayed> {
+        self.locks.get(key)?.delays.get(&token)
+    }
+
     pub(crate) fn waiter(&self, key: &LockKey, place: u64) -> Option<&Waiter> {
         self.locks.get(key)?.queue.get(&place)
     }

@@ -180,6 +180,87 @@ fn a_command_ends_a_lock_delay_that_is_over() {
     assert_eq!(opened, tokens.len(), "each delay ended with its event");
 }
 
+/// The sweep has reached neither the end of what returned permits keep closed, nor the later end of their session. A
+/// command on the lock ends both, and the lock-delay that begins with the session's end stays. Permits that were
+/// reserved until after that end are reserved longer.
+#[test]
+fn a_lock_delay_that_has_just_begun_lasts() {
+    for (at_least_ms, one_is_free) in [(1_000, true), (1_250, false)] {
+        let mut watched = Watched::default();
+        watched.apply(&entry(0, vec![], (1..=MANY).map(|number| open(number, 900)).collect()));
+        let (loser, other) = (MANY + 1, MANY + 2);
+        let permits = |session, number, count, extras| {
+            let Command::Acquire(asks) = acquire(session, number, "pool", Patience::Try) else { panic!("an acquire") };
+            Command::Acquire(Acquire { locks: (name("pool"), Access::permits(count, 3)).into(), extras, ..asks })
+        };
+        let extras = Extras { at_least_ms: Some(at_least_ms), delay_ms: 30_000, ..Extras::default() };
+        let held = permits(loser, 1, 3, Some(Box::new(extras)));
+        let granted = watched.apply(&entry(0, vec![], vec![open(loser, 1_200), open(other, 60_000), held]));
+        let Outcome::Granted(grant) = &granted.commands[2].outcome else { panic!("not granted: {granted:?}") };
+        let request = RequestId { session: SessionId::new(0, loser), number: 2 };
+        let what = Alteration::ReturnPermits { token: grant.token, count: 1 };
+        let returned = Command::Alter(Alter { request, answered_below: 0, name: name("pool"), what });
+        assert_eq!(outcome(&mut watched, 0, returned), Outcome::Released { left: 2 });
+        let commands = vec![permits(other, 1, 3, None), permits(other, 2, 1, None)];
+        let applied = watched.apply(&entry(1_300, vec![], commands));
+        assert!(watched.machine.is_due(), "one sweep ended everything");
+        let [all, one] = &applied.commands[..] else { panic!("two commands") };
+        let Outcome::Refused(Refusal::Held { holder: None, closed: Some(closed), .. }) = &all.outcome else {
+            panic!("not closed: {all:?}")
+        };
+        assert_eq!(closed.until, LogTime(31_300));
+        assert_eq!(matches!(one.outcome, Outcome::Granted(_)), one_is_free, "{one:?}");
+    }
+}
+
+/// Holds and waits have ended before their session, and the sweep has not reached them. A command that ends the session
+/// ends them first, each for its own reason. After an at-most time the lock is free; after a lease the lock-delay keeps
+/// it closed.
+#[test]
+fn what_ended_before_its_session_ends_for_its_own_reason() {
+    let mut watched = Watched::default();
+    watched.apply(&entry(0, vec![], (1..=MANY).map(|number| open(number, 900)).collect()));
+    let (expires, closes, other, waits) = (MANY + 1, MANY + 2, MANY + 3, MANY + 4);
+    let holds = |session, lock, lease_ms, at_most_ms| {
+        let Command::Acquire(asks) = acquire(session, 1, lock, Patience::Try) else { panic!("an acquire") };
+        let extras = Some(Box::new(Extras { at_most_ms, delay_ms: 30_000, ..Extras::default() }));
+        Command::Acquire(Acquire { lease_ms, extras, ..asks })
+    };
+    let commands = vec![
+        open(expires, 1_200),
+        open(closes, 60_000),
+        open(other, 60_000),
+        open(waits, 60_000),
+        holds(expires, "brief", None, Some(1_000)),
+        holds(closes, "leased", Some(1_000), None),
+        acquire(other, 1, "busy", Patience::Try),
+        acquire(waits, 1, "busy", Patience::For { ms: 1_000 }),
+    ];
+    let granted = watched.apply(&entry(0, vec![], commands));
+    assert!(granted.commands[4..7].iter().all(|reply| matches!(reply.outcome, Outcome::Granted(_))), "{granted:?}");
+    let commands = vec![
+        acquire(expires, 2, "elsewhere", Patience::Try),
+        acquire(other, 2, "brief", Patience::Try),
+        Command::CloseSession { session: SessionId::new(0, closes), end: SessionClose::Done },
+        acquire(other, 3, "leased", Patience::Try),
+        Command::CloseSession { session: SessionId::new(0, waits), end: SessionClose::Done },
+    ];
+    let applied = watched.apply(&entry(1_300, vec![], commands));
+    assert!(watched.machine.is_due(), "one sweep ended everything");
+    let reasons = applied.events.iter().filter_map(|event| {
+        let EventKind::Expired { reason, .. } = event.kind else { return None };
+        Some(reason)
+    });
+    assert_eq!(reasons.collect::<Vec<_>>(), [EndReason::TimeOver, EndReason::Expired]);
+    let timed_out = |event: &Event| matches!(event.kind, EventKind::WaitEnded { why: WaitEndReason::TimedOut, .. });
+    assert!(applied.events.iter().any(timed_out), "{:?}", applied.events);
+    assert!(matches!(applied.commands[1].outcome, Outcome::Granted(_)), "{:?}", applied.commands[1]);
+    let Outcome::Refused(Refusal::Held { closed: Some(closed), .. }) = &applied.commands[3].outcome else {
+        panic!("not closed: {:?}", applied.commands[3])
+    };
+    assert_eq!(closed.until, LogTime(31_300));
+}
+
 /// A machine that is restored during an unfinished sweep is complete, and continues like the original.
 #[test]
 fn an_unfinished_sweep_survives_a_restore() {
