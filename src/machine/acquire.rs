@@ -182,7 +182,11 @@ impl Machine {
         }
         let Some(lock) = self.state.lock(key) else {
             self.free_name(key, access)?;
-            return Ok(if self.is_closed() { Admission::Queue } else { Admission::Grant });
+            if !self.is_closed() {
+                return Ok(Admission::Grant);
+            }
+            self.quotas.one_more(QuotaKind::Waiters, self.state.used(&key.namespace).waiters)?;
+            return Ok(Admission::Queue);
         };
         if lock.kind != access.mode.kind() {
             return Err(Refusal::KindMismatch { lock: key.clone(), kind: lock.kind });

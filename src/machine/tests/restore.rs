@@ -132,6 +132,18 @@ fn nothing_is_granted_until_unknown_grants_have_ended() {
     assert!(tokens.iter().all(|token| token.epoch() == 326), "{tokens:?}");
 }
 
+/// While nothing is granted after a restore, the quota of waiters also bounds the requests for free names.
+#[test]
+fn waiters_for_free_names_are_bounded_in_the_closed_time() {
+    let mut after = backed_up().restored(NOON, false);
+    let session = after.opened(5, 3);
+    // The take of the backup waits, too.
+    after.0.quotas.waiters = 2;
+    let Outcome::Queued(_) = after.apply(5, acquire(session, 1, "new", Patience::Session)) else { panic!("granted") };
+    let refused = Outcome::Refused(Refusal::Quota { what: QuotaKind::Waiters, limit: 2 });
+    assert_eq!(after.apply(5, acquire(session, 2, "newer", Patience::Session)), refused);
+}
+
 /// A break has no next holder while nothing is granted after a restore. If grants are possible at once, the first
 /// waiter is next.
 #[test]
