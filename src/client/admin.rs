@@ -59,7 +59,8 @@ impl<S: LockService> Client<S> {
         if outcome == Outcome::Closed { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
     }
 
-    /// Changes a setting of the whole cluster. It applies at once, to all sessions and holds that begin afterwards.
+    /// Changes a setting of the whole cluster. It applies at once, to all sessions and holds that begin afterwards. The
+    /// lease of a token keeps its end, and its later renewals are bounded by the new setting.
     pub async fn change_setting(&self, setting: Setting) -> Result<(), ClientError> {
         done(self.operated(Command::ChangeSetting(setting)).await?)
     }

@@ -134,7 +134,7 @@ impl Machine {
                 Ok(Outcome::Renewed { deadline, attempt, token: Some(token) })
             }
             RenewalTarget::Hold { lock, session, token, lease_ms } => {
-                self.lease_in_bounds(DurationField::Lease, *lease_ms)?;
+                self.hold_lease_in_bounds(*lease_ms)?;
                 if !self.state.session_deadline(Some(*session)).is_some_and(in_time) {
                     return Err(self.session_ended(*session));
                 }
@@ -161,7 +161,7 @@ impl Machine {
                 let mine = |holder: &Holder| holder.request.claim.session() == Some(*session);
                 let missing = || self.leased_until(lock, *session, *token).is_none().then(|| self.not_held(lock, mine));
                 let ended = || self.refuses_renewal(&RenewalTarget::Session(*session));
-                self.lease_in_bounds(DurationField::Lease, *lease_ms).err().or_else(ended).or_else(missing)
+                self.hold_lease_in_bounds(*lease_ms).err().or_else(ended).or_else(missing)
             }
         }
     }
