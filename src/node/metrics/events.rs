@@ -10,7 +10,7 @@ use super::reasons::{self, Ended, GRANTED};
 use crate::clock::Instant;
 use crate::config::{LockClass, MetricsLabels};
 use crate::limits;
-use crate::model::{EndReason, Event, EventKind, Subject, WallTime};
+use crate::model::{Claim, EndReason, Event, EventKind, Subject, WallTime};
 use crate::mutex::Mutex;
 use crate::telemetry::{OTHER, Series};
 
@@ -75,7 +75,7 @@ impl EventMetrics {
                 }
                 (kind, Some(namespace)) => {
                     let (series, class) = (namespaces.of(namespace), self.classes.of(&event.subject));
-                    count(kind, series, class);
+                    count(kind, &event.subject, series, class);
                 }
                 (_, None) => {}
             }
@@ -84,7 +84,7 @@ impl EventMetrics {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the other events are not counted")]
-fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
+fn count(kind: &EventKind, subject: &Subject, of: &NamespaceSeries, class: &ClassSeries) {
     let (reason, held_ms) = match kind {
         EventKind::Queued { .. } => return of.waits.increment(1),
         EventKind::Granted { waited_ms, .. } => {
@@ -93,7 +93,12 @@ fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
         }
         EventKind::Upgraded { waited_ms, .. } => return waited(*waited_ms, of, class),
         EventKind::WaitEnded { why, .. } => return of.waits_ended.count(reasons::of_wait(*why)),
-        EventKind::HandedOver { .. } => return of.holds_ended.count(reasons::of_end(EndReason::HandedOver)),
+        EventKind::HandedOver { .. } => {
+            if was_in_queue(subject) {
+                of.waits_ended.count(GRANTED);
+            }
+            return of.holds_ended.count(reasons::of_end(EndReason::HandedOver));
+        }
         EventKind::Released { held_ms } => (EndReason::Released, held_ms),
         EventKind::Expired { reason, held_ms } => (*reason, held_ms),
         EventKind::Broken { held_ms, .. } => (EndReason::Broken, held_ms),
@@ -101,6 +106,13 @@ fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
     };
     of.holds_ended.count(reasons::of_end(reason));
     class.hold.record(*held_ms as f64 / 1e3);
+}
+
+/// Whether the successor of a hand-over was in the queue. The cluster itself numbers the request of one that was not.
+/// The event does not say how long the other one waited.
+fn was_in_queue(successor: &Subject) -> bool {
+    let request = successor.claim().and_then(Claim::request);
+    request.is_some_and(|request| request.number < limits::OWN_REQUESTS_MIN)
 }
 
 /// Records how long a granted request has waited. The event does not say whether a request that waited for less than a

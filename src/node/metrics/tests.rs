@@ -9,7 +9,7 @@ use crate::limits;
 use crate::machine::NamespaceSizes;
 use crate::model::{
     Claim, EndReason, Event, EventKind, FencingToken, LeaseRequestId, LockKey, LockName, LogTime, Member, Mode,
-    Namespace, Position, SessionId, Subject, WaitEndReason, WallTime,
+    Namespace, Position, Principal, RequestId, SessionId, Subject, WaitEndReason, WallTime,
 };
 use crate::raft::{MemberView, View};
 use crate::telemetry::{CallKind, CallMetrics, CallNames};
@@ -80,6 +80,33 @@ fn events_have_their_reasons() {
     assert_eq!(of("wait_duration_seconds_count", ",class=\"other\""), 2.0);
     assert_eq!(of("sessions_ended_total", ",reason=\"expired\""), 1.0);
     assert_eq!((of("raft_leader_changes_total", ""), of("leaderless_seconds_total", "")), (1.0, 0.25));
+}
+
+/// A hand-over to a request in the queue ends its wait, and one to a session that did not wait ends none. Each ends a
+/// hold.
+#[test]
+fn a_hand_over_to_a_waiter_ends_its_wait() {
+    let session = SessionId::from_u64(1).expect("legal");
+    let of = |number: u64, kind: EventKind| {
+        let request = Claim::Request(RequestId { session, number });
+        let key = LockKey { namespace: namespace("ci"), name: LockName::parse("a").expect("legal") };
+        Event { subject: Subject::hold(&key, request, FencingToken::new(0, 2)), ..event("ci", "a", kind) }
+    };
+    let handed_over = || {
+        let (was, from) = (Claim::Lease(LeaseRequestId(1)), FencingToken::new(0, 1));
+        EventKind::HandedOver { was, from, mode: Mode::Exclusive, by: Principal::default() }
+    };
+    let text = recorded(|| {
+        events(&MetricsLabels::default()).count(&[
+            of(7, EventKind::Queued { sequence: 1 }),
+            of(7, handed_over()),
+            of(limits::OWN_REQUESTS_MIN | 3, handed_over()),
+        ]);
+    });
+    let of = |name: &str| value(&text, &format!("lockkeeper_{name}"));
+    assert_eq!(of("waits_total{node=\"1\",namespace=\"ci\"}"), 1.0);
+    assert_eq!(of("waits_ended_total{node=\"1\",namespace=\"ci\",reason=\"granted\"}"), 1.0);
+    assert_eq!(of("holds_ended_total{node=\"1\",namespace=\"ci\",reason=\"handed_over\"}"), 2.0);
 }
 
 /// A change of the leader at this wall time.
