@@ -123,6 +123,11 @@ impl Validity {
         self.answered
     }
 
+    /// Returns the time from the answered entry to the deadline.
+    pub(crate) fn granted_ms(&self) -> u64 {
+        self.deadline.ms_since(self.newest.0)
+    }
+
     /// Returns the log time of the entry that set the deadline.
     #[cfg(feature = "cli")]
     pub(crate) fn stamp(&self) -> LogTime {

@@ -46,6 +46,7 @@ class World:
     deadline: int = 0
     index: int = 0
     ended: bool = False
+    handle: str | None = None
     cluster: str = "c"
     overlaps: list[str] = field(default_factory=list[str])
     believes: Callable[[], bool] = lambda: False
@@ -69,19 +70,25 @@ class World:
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[Head, bytes]:
         """Executes a request of the client."""
+        opens = path.endswith("/sessions")
+        repeated = opens and self.handle == body["handle"]
+        if opens and not repeated:
+            self.handle, self.ended = body["handle"], False
         if self.ended:
             problem = {"error": "session-ended", "advice": "give_up", "detail": "ended", "reason": "expired"}
             return Head(409, {"content-type": "application/problem+json"}), json.dumps(problem).encode()
         self.index += 1
         now_ms = self.log // MILLISECOND
-        ends = {"log_time_ms": now_ms, "deadline_ms": now_ms + TTL_MS, "remaining_ms": TTL_MS}
+        if (opens and not repeated) or path.endswith("/renew"):
+            self.deadline = (now_ms + TTL_MS) * MILLISECOND
+        deadline_ms = self.deadline // MILLISECOND
+        ends = {"log_time_ms": now_ms, "deadline_ms": deadline_ms, "remaining_ms": deadline_ms - now_ms}
         headers = {
             "content-type": "application/json",
             "lockkeeper-index": str(self.index),
             "lockkeeper-cluster": self.cluster,
         }
         if path.endswith(("/sessions", "/renew")):
-            self.deadline = (now_ms + TTL_MS) * MILLISECOND
             fields = {"session": "1", "handle": "h", "ttl_ms": TTL_MS, "attempt": body.get("attempt", 0), **ends}
         elif path.endswith("/acquire"):
             fields = {"state": "granted", "token": "1", "lock": "a", "request": "1", "waited_ms": 0}
@@ -163,6 +170,16 @@ def test_without_failures_the_hold_is_kept() -> None:
     hold = world.run(acquire(session, LockRequest(("a",), 0), Metadata("w", "h")), 60 * SECOND)
     world.run(keep(session), 600 * SECOND)
     assert hold.lost is None and hold.valid_for > 1 and not world.ended
+
+
+@pytest.mark.parametrize("late_ms", [TTL_MS * 3 // 4, 2 * TTL_MS])
+def test_a_session_whose_first_answer_was_lost_is_kept(late_ms: int) -> None:
+    """A repeat gets the end that the first attempt set: the session is renewed at once, or opened again after it."""
+    world = World(1.0, [("answer lost", 1, late_ms)], [])
+    link = Link(Endpoints(["http://a:1"]), "default", None, world.clock, late_ms * MILLISECOND * 2)
+    session = world.run(open_session(link, Metadata("w", "h"), TTL_MS * MILLISECOND, False), 60 * SECOND)
+    world.run(keep(session), 60 * SECOND)
+    assert session.ended is None and not world.ended
 
 
 def test_answers_of_a_restored_cluster_are_not_believed() -> None:

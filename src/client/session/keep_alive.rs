@@ -92,8 +92,10 @@ impl<S: LockService> KeepAlive<S> {
         tenure: Option<Tenure>,
     ) -> Self {
         let opened = session.validity().newest_answered();
-        // The first renewal of a tenure shows the client before it that its tenure is over.
-        let due = if tenure.is_some() { opened } else { session.schedule.after(opened) };
+        // The first renewal of a tenure shows the client before it that its tenure is over. A repeated request to open
+        // gets the deadline of the first one, which may be near.
+        let at_once = tenure.is_some() || session.validity().granted_ms() < millis(session.ttl);
+        let due = if at_once { opened } else { session.schedule.after(opened) };
         session.refresh_cached(Some(opened));
         let backoff = Backoff::up_to(session.schedule.retry_within());
         Self {

@@ -25,7 +25,7 @@ use super::settings::Settings;
 use super::validity::{RenewalAnswer, Validity};
 use crate::clock::millis;
 use crate::limits::{RENEWALS_A_TTL, TTL_MS_DEFAULT_MIN};
-use crate::model::{Command, Handle, Instance, Metadata, Namespace, OpenSession, Outcome, SessionId};
+use crate::model::{Command, Handle, Instance, Metadata, Namespace, OpenSession, Outcome, Refusal, SessionId};
 use crate::mutex::Mutex;
 use crate::service::{Call, LockService, ServiceError};
 
@@ -117,27 +117,36 @@ impl<S: LockService> SessionBuilder<S> {
                 default_ttl_ms(retry.until_read(read).await?.ttl_ms_min)
             }
         };
-        let handle = self.handle.clone().unwrap_or_else(|| Handle::from_random(clock.random_u128()));
-        let open = OpenSession {
+        let random = || Handle::from_random(clock.random_u128());
+        let mut open = OpenSession {
             namespace: settings.namespace.clone(),
-            handle: handle.clone(),
+            handle: self.handle.clone().unwrap_or_else(random),
             instance,
             ttl_ms,
             disconnect_grace_ms: grace.map(millis),
             accepts_hand_over: self.accepts_hand_over,
             metadata: self.metadata.clone().unwrap_or_else(|| settings.metadata.clone()).checked()?,
         };
-        let call = Call::new(Command::OpenSession(open));
-        let attempt = || {
-            let (sent, answer) = (clock.now(), service.submit(call.clone()));
-            async move { Ok((sent, answer.await.inspect_err(noted)?)) }
-        };
-        let (sent, reply) = retry.until_answered(attempt).await?;
-        let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome else {
-            return Err(ClientError::unexpected(reply.outcome));
-        };
-        let answer = RenewalAnswer { sent, index: reply.index, stamp: reply.stamp, deadline };
-        Ok(Opened { session, handle, ttl: Duration::from_millis(ttl_ms), answer })
+        loop {
+            let attempt = || {
+                let call = Call::new(Command::OpenSession(open.clone()));
+                let (sent, answer) = (clock.now(), service.submit(call));
+                async move { Ok((sent, answer.await.inspect_err(noted)?)) }
+            };
+            let (sent, reply) = retry.until_answered(attempt).await?;
+            if let Outcome::Opened { session, ttl_ms, deadline } = reply.outcome {
+                let answer = RenewalAnswer { sent, index: reply.index, stamp: reply.stamp, deadline };
+                return Ok(Opened { session, handle: open.handle, ttl: Duration::from_millis(ttl_ms), answer });
+            }
+            let has_ended = matches!(reply.outcome, Outcome::Refused(Refusal::Tombstoned { .. }));
+            if !has_ended || self.handle.is_some() {
+                return Err(ClientError::unexpected(reply.outcome));
+            }
+            // An attempt whose answer was lost opened the session, and it has ended since.
+            open.handle = random();
+            // Nothing of that attempt is left, so no doubt is, either.
+            retry = settings.retry();
+        }
     }
 
     /// Starts to renew the session in this interval, and the leases of its holds as many times in their length.

@@ -13,9 +13,9 @@ use super::time::{TICK, TokioClock, until};
 use crate::client::Client;
 use crate::clock::{Clock, Instant};
 use crate::model::{
-    Attachment, Checked, Command, Event, EventKind, FencingToken, Grant, LockKey, LockName, LockView, LogTime,
-    Namespace, Outcome, Position, Principal, Query, QueryResult, RenewalTarget, Reply, SessionId, TokenState, Totals,
-    ValidTokens, WallTime,
+    Attachment, Checked, Command, EndReason, Event, EventKind, FencingToken, Grant, Handle, LockKey, LockName,
+    LockView, LogTime, Namespace, Outcome, Position, Principal, Query, QueryResult, Refusal, RenewalTarget, Reply,
+    SessionId, TokenState, Totals, ValidTokens, WallTime,
 };
 use crate::mutex::Mutex;
 use crate::service::{EventSender, RenewalCall, ServiceError};
@@ -35,6 +35,8 @@ pub(super) enum Asked {
 pub(super) enum Reaction {
     /// Serves the call as a healthy cluster would.
     Serve,
+    /// Executes a command and loses its answer.
+    Lost,
     /// Answers a command or renewal with this outcome.
     Outcome(Outcome),
     /// Answers with this outcome, this duration later than usual.
@@ -68,6 +70,8 @@ struct Inner {
     index: u64,
     tokens: u64,
     ttl_ms: u64,
+    /// The handle of the last opened session, and the deadline that its opening set.
+    opened: Option<(Handle, LogTime)>,
     attached: watch::Sender<bool>,
     cluster_id: u128,
     /// Number of queries in progress, and the largest such number so far.
@@ -92,6 +96,7 @@ impl Fake {
             index: 0,
             tokens: 0,
             ttl_ms: 0,
+            opened: None,
             attached: watch::Sender::new(true),
             cluster_id: 1,
             questions: (0, 0),
@@ -215,7 +220,7 @@ impl Fake {
                 tokio::time::sleep(late).await;
                 Ok(Reaction::Outcome(outcome))
             }
-            Reaction::Serve | Reaction::Outcome(_) | Reaction::Answer(_) => Ok(reaction),
+            Reaction::Serve | Reaction::Lost | Reaction::Outcome(_) | Reaction::Answer(_) => Ok(reaction),
         }
     }
 
@@ -243,7 +248,13 @@ impl Fake {
         match command {
             Command::OpenSession(open) => {
                 inner.ttl_ms = open.ttl_ms;
-                Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline: stamp.after_ms(open.ttl_ms) }
+                let repeated = inner.opened.take().filter(|(handle, _)| *handle == open.handle);
+                let deadline = repeated.map_or(stamp.after_ms(open.ttl_ms), |(_, deadline)| deadline);
+                inner.opened = Some((open.handle.clone(), deadline));
+                if deadline < stamp {
+                    return Outcome::Refused(Refusal::Tombstoned { reason: EndReason::Expired });
+                }
+                Outcome::Opened { session: session(), ttl_ms: open.ttl_ms, deadline }
             }
             Command::Attach(attach) => {
                 inner.attached.send_replace(true);
@@ -300,7 +311,7 @@ impl Fake {
                 next: FencingToken::new(0, inner.tokens + 1),
             }),
             Query::WouldBreak { lock, .. } => {
-                QueryResult::WouldBreak(Outcome::Refused(crate::model::Refusal::NotHeld { lock: lock.clone() }))
+                QueryResult::WouldBreak(Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
             }
             Query::List(_)
             | Query::Sessions { .. }

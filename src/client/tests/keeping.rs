@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction};
 use super::time::until;
-use crate::client::ClientError;
-use crate::model::{Attachment, Command, Outcome, Refusal, SessionClose};
+use crate::client::{ClientError, HoldState, Session};
+use crate::model::{Attachment, Command, Handle, Outcome, Refusal, SessionClose};
 use crate::service::{ErrorCode, NotSent, ServiceError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -77,6 +77,49 @@ async fn a_newest_attach_that_is_stale_is_made_again() {
         assert_eq!(attempts(&fake), [2, again]);
         drop(session);
     }
+}
+
+/// Opens a session with a TTL of 9 s. The answer to the first request is lost, and no repeat arrives until `late`.
+async fn opened_late(late: Duration, handle: Option<Handle>) -> (Fake, Result<Session<Fake>, ClientError>) {
+    let fake = Fake::new();
+    let (clock, mut tries) = (fake.clock.clone(), 0);
+    fake.rule(move |asked| {
+        if !matches!(asked, Asked::Submit(Command::OpenSession(_))) {
+            return Reaction::Serve;
+        }
+        tries += 1;
+        if tries == 1 {
+            return Reaction::Lost;
+        }
+        let arrives = late <= clock.begun.elapsed();
+        if arrives { Reaction::Serve } else { Reaction::Fail(ServiceError::not_sent(NotSent::NoLeader)) }
+    });
+    let builder = fake.client().request_wait(60 * SECOND).session().ttl(9 * SECOND);
+    let builder = if let Some(handle) = handle { builder.handle(handle) } else { builder };
+    let opened = builder.open().await;
+    (fake, opened)
+}
+
+/// A repeated request to open a session gets the deadline of the first one, which may come before the usual time of the
+/// first renewal. The session is renewed at once.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_opened_late_is_renewed_at_once() {
+    let (fake, session) = opened_late(7 * SECOND, None).await;
+    let session = session.expect("opened");
+    assert!(session.valid_for() < 3 * SECOND, "the first deadline: {:?}", session.valid_for());
+    fake.answers(1).await;
+    assert!(8 * SECOND < session.valid_for(), "{:?}", session.valid_for());
+}
+
+/// The answer to the first request is lost, and the session has ended when the repeat arrives. The client opens another
+/// session. If its caller gave the handle, the caller decides.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ended_unanswered_is_opened_again() {
+    let (_fake, session) = opened_late(10 * SECOND, None).await;
+    assert_eq!(session.expect("another session").state(), HoldState::Held);
+    let (_fake, session) = opened_late(10 * SECOND, Some(Handle::from_random(1))).await;
+    let refused = session.err();
+    assert!(matches!(refused, Some(ClientError::Refused(Refusal::Tombstoned { .. }))), "{refused:?}");
 }
 
 /// A renewal that is answered after a later attempt does not change the time of the next attempt.

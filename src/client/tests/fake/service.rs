@@ -32,6 +32,10 @@ impl Drop for UnderWay {
 impl LockService for Fake {
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
         let reaction = self.reach(Asked::Submit(call.command.clone())).await?;
+        if matches!(reaction, Reaction::Lost) {
+            drop(self.done(&call.command));
+            return Err(ServiceError::unknown("the answer was lost"));
+        }
         let outcome = if let Reaction::Outcome(outcome) = reaction { outcome } else { self.done(&call.command) };
         Ok(self.reply(outcome).await)
     }

@@ -61,7 +61,10 @@ class Session:
         self.holds: set[HoldState] = set()
         self.lock = threading.RLock()
         self.attempt = 0
-        self.due = self.validity.answered + self.interval
+        proof = opened.proof
+        # The answer to a repeated request has the end that the first attempt set.
+        late = (proof.deadline_ms - proof.stamp_ms) * MILLISECOND < self.ttl
+        self.due = self.validity.answered + (0 if late else self.interval)
         """When to send the next renewal."""
         self.early: deque[tuple[str, dict[str, Any]]] = deque(maxlen=EARLY_MAX)
         """Events of holds whose grant is not known yet."""
@@ -178,13 +181,15 @@ class Session:
 
 def open_session(link: Link, metadata: Metadata, ttl: int | None, accepts_hand_over: bool) -> Steps[Session]:
     """Opens a session. The same handle and instance in each attempt get the same session."""
-    handle = secrets.token_hex(16)
     fields = given(
-        handle=handle,
         instance=str(uuid.uuid4()),
         ttl_ms=None if ttl is None else ttl // MILLISECOND,
         accepts_hand_over=accepts_hand_over or None,
         **metadata.fields(),
     )
-    answer = yield from link.retry().until_answered(lambda timeout: link.call("sessions", fields, timeout))
-    return Session(link, handle, answer)
+    while True:
+        handle = fields["handle"] = secrets.token_hex(16)
+        with suppress(SessionEnded):
+            answer = yield from link.retry().until_answered(lambda timeout: link.call("sessions", fields, timeout))
+            return Session(link, handle, answer)
+        # An attempt whose answer was lost opened the session, and it has ended since.
