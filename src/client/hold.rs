@@ -67,8 +67,7 @@ pub(crate) struct Hold {
     /// The reason that an operator gave for breaking the hold.
     why: OnceLock<Reason>,
     lease: Option<Mutex<HoldLease>>,
-    /// Latest end of the hold, which its request chose. No renewal moves it.
-    ends: Option<Validity>,
+    at_most: Option<AtMost>,
     /// The number of the acquire that a release undoes if its owner may acquire the hold several times; otherwise 0.
     pub(crate) acquire: u64,
     /// The result of a release after which the session keeps the hold; `None` if every release is sent.
@@ -102,6 +101,24 @@ struct HoldLease {
     validity: Validity,
 }
 
+/// The latest end of a hold, which its request chose. No renewal moves it.
+#[derive(Debug)]
+pub(crate) struct AtMost {
+    /// Stamp and log index of the entry that granted the hold.
+    pub(crate) granted: (LogTime, u64),
+    pub(crate) ends: LogTime,
+    /// The validity of the hold's session. Each answered renewal gives it a newer relation between the clock and log
+    /// time.
+    pub(crate) session: Arc<Mutex<Validity>>,
+}
+
+impl AtMost {
+    /// Returns the validity of the hold by the newest relation between the clock and log time.
+    fn validity(&self) -> Validity {
+        self.session.lock().for_hold(self.granted, self.ends, Instant::default())
+    }
+}
+
 /// Exclusive right to change a hold, from the first attempt of a change to the last.
 pub(crate) type ChangeGuard = OwnedMutexGuard<()>;
 
@@ -110,8 +127,8 @@ pub(crate) type PendingChange = Either<Ready<ChangeGuard>, BoxFuture<'static, Ch
 
 impl Hold {
     /// Creates the state of a granted hold. `lease` is the length of its separate lease in milliseconds with its
-    /// validity, if it has one. `ends` is the latest end that its request chose, if any.
-    pub(crate) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, ends: Option<Validity>) -> Self {
+    /// validity, if it has one. `at_most` is the latest end that its request chose, if any.
+    pub(crate) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, at_most: Option<AtMost>) -> Self {
         Self {
             name,
             changes: Arc::default(),
@@ -120,7 +137,7 @@ impl Hold {
             end: FirstEnd::new(),
             why: OnceLock::new(),
             lease: lease.map(|(length_ms, validity)| Mutex::new(HoldLease { length_ms, validity })),
-            ends,
+            at_most,
             acquire: 0,
             kept: None,
             watched: AtomicBool::new(false),
@@ -265,7 +282,7 @@ impl Hold {
     /// that has passed by `now`.
     pub(crate) fn ended(&self, now: Instant) -> Option<HoldEnd> {
         if self.end.get().is_none() {
-            if self.ends.as_ref().is_some_and(|ends| ends.until() <= now) {
+            if self.at_most().is_some_and(|at_most| at_most.until() <= now) {
                 self.lose(Some(EndReason::TimeOver));
             } else if self.lease().is_some_and(|mut lease| lease.validity.is_passed(now)) {
                 self.lose(None);
@@ -277,28 +294,31 @@ impl Hold {
     /// Returns the time left until the end of the hold's lease or of its longest time; `None` if it has neither.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let lease = self.lease().map(|lease| lease.validity.left(now));
-        lease.into_iter().chain(self.ends.as_ref().map(|ends| ends.left(now))).min()
+        lease.into_iter().chain(self.at_most().map(|at_most| at_most.left(now))).min()
     }
 
     /// Returns the newest deadlines of its lease and of its longest time, each with the log time of the entry that set
     /// it.
     #[cfg(feature = "cli")]
     pub(crate) fn ends(&self) -> impl Iterator<Item = (LogTime, LogTime)> {
-        let of = |validity: &Validity| (validity.stamp(), validity.deadline());
-        let lease = self.lease().map(|lease| of(&lease.validity));
-        lease.into_iter().chain(self.ends.as_ref().map(of))
+        let lease = self.lease().map(|lease| (lease.validity.stamp(), lease.validity.deadline()));
+        lease.into_iter().chain(self.at_most.as_ref().map(|at_most| (at_most.granted.0, at_most.ends)))
     }
 
     /// Returns the time left until the end that its request chose; `None` if it chose none.
     #[cfg(feature = "cli")]
     pub(crate) fn left_at_most(&self, now: Instant) -> Option<Duration> {
-        self.ends.as_ref().map(|ends| ends.left(now))
+        self.at_most().map(|at_most| at_most.left(now))
+    }
+
+    fn at_most(&self) -> Option<Validity> {
+        self.at_most.as_ref().map(AtMost::validity)
     }
 
     /// Returns the first instant at which the hold's lease or its longest time may end.
     fn until(&self) -> Option<Instant> {
         let lease = self.lease().map(|lease| lease.validity.until());
-        lease.into_iter().chain(self.ends.as_ref().map(Validity::until)).min()
+        lease.into_iter().chain(self.at_most().map(|at_most| at_most.until())).min()
     }
 
     /// Returns how certain it is that the hold lasts: as certain as its session, or less if its own lease was not

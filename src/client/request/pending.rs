@@ -9,7 +9,7 @@ use crate::client::error::ClientError;
 use crate::client::guard::LockGuard;
 #[cfg(feature = "cli")]
 use crate::client::guard::set::SetGuard;
-use crate::client::hold::{Hold, Released};
+use crate::client::hold::{AtMost, Hold, Released};
 use crate::client::on_drop::OnDrop;
 use crate::client::options::{OnQueued, RequestOptions, SessionOptions, WaitLimit};
 use crate::client::retry::after_doubt;
@@ -278,7 +278,8 @@ impl Acquired {
         let end = |deadline| state.validity().for_hold(at, deadline, state.clock.now());
         let length_ms = |deadline: crate::model::LogTime| self.lease_ms.unwrap_or_else(|| deadline.ms_since(at.0));
         let lease = grant.deadline.map(|deadline| (length_ms(deadline), end(deadline)));
-        let hold = Arc::new(Hold::new(name, grant, lease, grant.ends.map(end)).acquired_by(self.acquire));
+        let at_most = grant.ends.map(|ends| AtMost { granted: at, ends, session: state.shared_validity.clone() });
+        let hold = Arc::new(Hold::new(name, grant, lease, at_most).acquired_by(self.acquire));
         LockGuard::new(self.session.clone(), hold, Duration::from_millis(grant.waited_ms), self.gaps)
     }
 }

@@ -103,7 +103,8 @@ pub(crate) struct SessionState {
     pub(crate) handle: Handle,
     pub(crate) ttl: Duration,
     pub(crate) schedule: RenewalSchedule,
-    validity: Mutex<Validity>,
+    /// Holds that have a latest end share it.
+    pub(crate) shared_validity: Arc<Mutex<Validity>>,
     /// Notified when a renewal is answered.
     pub(crate) renewed: Notify,
     numbers: Mutex<RequestNumbers>,
@@ -131,7 +132,7 @@ impl SessionState {
             handle,
             ttl,
             schedule,
-            validity: Mutex::new(validity),
+            shared_validity: Arc::new(Mutex::new(validity)),
             renewed: Notify::new(),
             numbers: Mutex::default(),
             hold_attempts: AtomicU64::new(0),
@@ -144,7 +145,7 @@ impl SessionState {
 
     /// Returns the state of its deadline. It is locked for a few instructions, never across an await.
     pub(crate) fn validity(&self) -> MutexGuard<'_, Validity> {
-        self.validity.lock()
+        self.shared_validity.lock()
     }
 
     /// Returns the next request number, and the bound below which every number is answered.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::fake::{Asked, Fake, Reaction};
 use super::time::until;
 use crate::client::{ClientError, HoldState, Session};
+use crate::clock::Clock;
 use crate::limits::PERMITS_MAX;
 use crate::model::{Alteration, Command, EndReason, Outcome, RenewalTarget};
 
@@ -113,6 +114,20 @@ async fn n_atm_07_at_most_bounds_the_validity_of_a_guard() {
     assert_eq!((guard.valid_for(), guard.state()), (Duration::ZERO, HoldState::Lost));
     assert_eq!(leased.lost().await.reason, Some(EndReason::TimeOver), "no renewal of the lease moves it");
     assert_eq!(session.state(), HoldState::Held);
+}
+
+/// Each renewal of the session relates the client's clock and log time again, so the margin for the drift of clocks
+/// does not grow with the length of at-most.
+#[tokio::test(start_paused = true)]
+async fn the_margin_of_at_most_does_not_grow_with_its_length() {
+    let fake = Fake::new();
+    let session = session(&fake).await;
+    let hour = 3_600 * SECOND;
+    let guard = session.lock("a").at_most(hour).acquire().await.expect("free");
+    let granted = fake.clock.now();
+    guard.lost().await;
+    let lasted = fake.clock.now().since(granted);
+    assert!(hour - SECOND < lasted && lasted < hour, "{lasted:?}");
 }
 
 /// Options that every cluster refuses are refused before they are sent: a duration of zero or of more than a day, and
