@@ -3,12 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::client::Client;
 use super::error::ClientError;
 use super::history::within;
 use super::retry::Retry;
+use super::wait::wait_until;
 use crate::model::{Event, LockName, Position};
 use crate::service::{Events, LockService, Scope, ServiceError, Subscription};
 
@@ -132,7 +131,8 @@ impl<S: LockService> Client<S> {
     /// Waits like [`wait_free`](Self::wait_free) for at most this duration. Returns whether the name is free. Reads the
     /// lock at least once even if the duration is short, and exactly once if it is zero.
     pub async fn wait_free_within(&self, name: &str, longest: Duration) -> Result<bool, ClientError> {
-        let mut over = pin!(sleep(longest));
+        let clock = &*self.settings.clock;
+        let mut over = pin!(wait_until(clock, Some(clock.now().after(longest))));
         if self.inspect(name).await?.value.free {
             return Ok(true);
         }

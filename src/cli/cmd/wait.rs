@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::sleep;
 
 use crate::cli::args::duration;
 use crate::cli::blocker::blocker;
 use crate::cli::connect::{Client, RetryOption};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
+use crate::client::wait_until;
 use crate::model::{LockName, Refusal};
 use crate::service::ErrorCode;
 use crate::shapes::Free;
@@ -30,11 +30,13 @@ pub(in crate::cli) struct WaitOptions {
 pub(in crate::cli) async fn run(client: &Client, options: WaitOptions, output: &Output) -> Result<u8, Failure> {
     let (client, name) = (options.retry.of(client), options.name.as_str());
     if let Some(wait) = options.wait {
+        let clock = &*client.settings.clock;
+        let over = clock.now().after(wait);
         let free = tokio::select! {
             biased;
             free = client.wait_free_within(name, wait) => free?,
             // The first read takes longer than the wait if the cluster does not answer.
-            () = sleep(wait), if !wait.is_zero() => false,
+            () = wait_until(clock, Some(over)), if !wait.is_zero() => false,
         };
         if !free {
             let why = if wait.is_zero() { "is not free" } else { "did not become free in time" };

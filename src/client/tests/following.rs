@@ -1,10 +1,12 @@
 //! Watches, filters and observers: an outage causes no busy loop, and a gap causes no wrong verdict.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction, is_check, view};
 use super::time::{TICK, until};
-use crate::model::{FencingToken, Invalid, Outcome, Place, Position, Query, QueryResult, TokenVerdict};
+use crate::clock::ManualClock;
+use crate::model::{FencingToken, Invalid, LogTime, Outcome, Place, Position, Query, QueryResult, TokenVerdict};
 use crate::service::ServiceError;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,6 +26,26 @@ fn is_question_for_tokens(asked: &Asked) -> bool {
 
 fn token(number: u64) -> FencingToken {
     FencingToken::new(0, number)
+}
+
+/// Timers do not count a suspend. If the limit of a wait passes while the machine is suspended, the wait ends when the
+/// clock is next read.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_free_name_counts_suspend() {
+    let fake = Fake::new();
+    fake.rule(|asked| {
+        let inspects = matches!(asked, Asked::Query(Query::Inspect { .. }));
+        if inspects { Reaction::Answer(view(token(1), LogTime(u64::MAX))) } else { Reaction::Serve }
+    });
+    let (clock, hour) = (Arc::new(ManualClock::new(1)), 60 * MINUTE);
+    let client = fake.client().clock(clock.clone());
+    let suspend = async {
+        until(|| fake.count(is_subscription) == 1).await;
+        clock.advance(hour);
+    };
+    let waits = async { tokio::join!(client.wait_free_within("a", hour), suspend) };
+    let (free, ()) = tokio::time::timeout(MINUTE, waits).await.expect("the clock is read");
+    assert_eq!(free, Ok(false));
 }
 
 /// After each error that it has returned, a watch retries for the whole request wait again.
