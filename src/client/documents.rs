@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use super::lease::lease_call;
-use super::retry::repeated;
+use super::retry::{Retry, repeated};
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
     Outcome, Page, ProcessId, ProcessPing, Query, Refusal, Reply, WallTime, WhichDocuments, WhichPings,
@@ -41,21 +41,40 @@ pub struct NewDocument {
 impl<S: LockService> Client<S> {
     /// Takes a lock as a document if no process holds it, until it is unlocked. A repetition with the same `ts` returns
     /// the first grant.
+    ///
+    /// A refusal is not remembered: an earlier attempt without an answer may still take the lock, until the `ts` is
+    /// [unlocked](Self::unlock) with the name.
     pub async fn grab(&self, name: &str, new: NewDocument) -> Result<Grabbed, ClientError> {
-        let grab = self.new_document(name, new, None)?;
-        self.grabbed(grab.lock.name.clone(), DocumentCommand::Grab(grab)).await
+        self.grab_noting_doubt(name, None, new, &mut false).await
     }
 
-    /// Takes a lock whose document is free or still has the `ts` that the caller saw.
+    /// Takes a lock whose document is free or still has the `ts` that the caller saw. A refusal is not remembered, as
+    /// that of a [grab](Self::grab).
     pub async fn overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
-        let grab = self.new_document(name, new, Some(seen))?;
-        self.grabbed(grab.lock.name.clone(), DocumentCommand::Grab(grab)).await
+        self.grab_noting_doubt(name, Some(seen), new, &mut false).await
+    }
+
+    /// Like [`grab`](Self::grab), or like [`overtake`](Self::overtake) of a document that the caller saw. Sets
+    /// `in_doubt` if an attempt had no answer, so that it may have been executed or may still be.
+    pub(crate) async fn grab_noting_doubt(
+        &self,
+        name: &str,
+        seen: Option<DocumentId>,
+        new: NewDocument,
+        in_doubt: &mut bool,
+    ) -> Result<Grabbed, ClientError> {
+        let grab = self.new_document(name, new, seen)?;
+        let (lock, mut retry) = (grab.lock.name.clone(), self.retry());
+        let answer = self.change(DocumentCommand::Grab(grab), &mut retry).await;
+        *in_doubt |= retry.is_in_doubt();
+        grabbed(lock, answer?)
     }
 
     /// Turns a prepared document into a held one. A repetition has no further effect.
     pub async fn confirm(&self, name: &str, ts: DocumentId) -> Result<Grabbed, ClientError> {
         let lock = self.key(LockName::parse(name)?);
-        self.grabbed(lock.name.clone(), DocumentCommand::Confirm { lock, ts }).await
+        let name = lock.name.clone();
+        grabbed(name, self.change(DocumentCommand::Confirm { lock, ts }, &mut self.retry()).await?)
     }
 
     /// Frees the documents with this `ts`, or only the one with this name. Returns how many were held; zero is not an
@@ -151,36 +170,25 @@ impl<S: LockService> Client<S> {
         Ok(grab)
     }
 
-    async fn grabbed(&self, lock: LockName, command: DocumentCommand) -> Result<Grabbed, ClientError> {
-        let Reply { index, stamp, outcome, .. } = self.change(command).await?;
-        #[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to a grab")]
-        match outcome {
-            Outcome::Granted(grant) => Ok(Grabbed { token: grant.token, at: stamp, index }),
-            Outcome::HoldEnded { reason } => Err(ClientError::HoldEnded { lock, reason }),
-            Outcome::Withdrawn => Err(ClientError::NotAcquired { lock, holder: None, closed: None }),
-            other => Err(ClientError::unexpected(other)),
-        }
-    }
-
     async fn freed(&self, command: DocumentCommand) -> Result<u64, ClientError> {
-        let outcome = self.change(command).await?.outcome;
+        let outcome = self.change(command, &mut self.retry()).await?.outcome;
         let Outcome::Freed { locks } = outcome else { return Err(ClientError::unexpected(outcome)) };
         Ok(locks)
     }
 
     async fn done_with(&self, command: DocumentCommand) -> Result<(), ClientError> {
-        let outcome = self.change(command).await?.outcome;
+        let outcome = self.change(command, &mut self.retry()).await?.outcome;
         if outcome == Outcome::Done { Ok(()) } else { Err(ClientError::unexpected(outcome)) }
     }
 
     /// Repeats the change until it is answered. A repetition changes nothing more, but it counts only what it frees
     /// itself.
-    async fn change(&self, command: DocumentCommand) -> Result<Reply, ClientError> {
+    async fn change(&self, command: DocumentCommand, retry: &mut Retry) -> Result<Reply, ClientError> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
         let command = Command::Document(command);
         let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since).0);
-        Ok(self.retry().until_answered(attempt).await?)
+        Ok(retry.until_answered(attempt).await?)
     }
 
     async fn find(&self, which: WhichDocuments, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
@@ -191,5 +199,16 @@ impl<S: LockService> Client<S> {
     async fn find_pings(&self, which: WhichPings, rows: u32) -> Result<ReadAt<Page<ProcessPing>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         Ok(read!(self, Query::Pings { namespace, which, rows }, Pings))
+    }
+}
+
+fn grabbed(lock: LockName, reply: Reply) -> Result<Grabbed, ClientError> {
+    let Reply { index, stamp, outcome, .. } = reply;
+    #[allow(clippy::wildcard_enum_match_arm, reason = "every other outcome is no answer to a grab")]
+    match outcome {
+        Outcome::Granted(grant) => Ok(Grabbed { token: grant.token, at: stamp, index }),
+        Outcome::HoldEnded { reason } => Err(ClientError::HoldEnded { lock, reason }),
+        Outcome::Withdrawn => Err(ClientError::NotAcquired { lock, holder: None, closed: None }),
+        other => Err(ClientError::unexpected(other)),
     }
 }

@@ -61,7 +61,7 @@ fn is_log_due(logged: Instant, now: Instant) -> bool {
     Duration::from_millis(limits::CONFIG_LOG_MS) <= now.since(logged)
 }
 
-/// One call of [`ConfigLocks::lock`]. If it is dropped without an answer, it queues an unlock.
+/// One call of [`ConfigLocks::lock`]. If it is dropped while an attempt may still take the lock, it queues an unlock.
 struct PendingLock<'a, S: LockService> {
     manager: &'a ConfigLocks<S>,
     name: LockName,
@@ -71,11 +71,15 @@ struct PendingLock<'a, S: LockService> {
     unclear: u32,
     /// Whether a lock may be held under the current `ts`.
     open: bool,
+    /// Whether an attempt under the current `ts` had no answer. A later refusal does not exclude that it still takes
+    /// the lock.
+    in_doubt: bool,
 }
 
 impl<'a, S: LockService> PendingLock<'a, S> {
     fn new(manager: &'a ConfigLocks<S>, name: &LockName, metadata: Metadata) -> Self {
-        Self { manager, name: name.clone(), metadata, ts: manager.new_ts(), unclear: 0, open: false }
+        let (name, ts) = (name.clone(), manager.new_ts());
+        Self { manager, name, metadata, ts, unclear: 0, open: false, in_doubt: false }
     }
 
     /// Makes one attempt. The inner error says that another process has the lock.
@@ -88,13 +92,13 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         self.open = true;
         let name = self.name.as_str();
         let new = NewDocument { ts: self.ts, metadata: self.metadata.clone(), term: manager.settings.term, prepare };
-        let grabbed = match manager.client.grab(name, new.clone()).await {
+        let grabbed = match manager.client.grab_noting_doubt(name, None, new.clone(), &mut self.in_doubt).await {
             Err(held @ ClientError::NotAcquired { .. }) => match manager.expired(&self.name).await {
                 Ok(Some(dead)) => {
                     if prepare {
-                        manager.before_forcing().await.inspect_err(|_| self.open = false)?;
+                        manager.before_forcing().await.inspect_err(|_| self.open = self.in_doubt)?;
                     }
-                    manager.try_overtake(name, dead.ts, new).await
+                    manager.try_overtake(name, dead.ts, new, &mut self.in_doubt).await
                 }
                 Ok(None) => Err(held),
                 Err(error) => Err(error),
@@ -106,14 +110,14 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         match tried {
             Ok(grabbed) => Ok(Ok(grabbed)),
             Err(held @ ClientError::NotAcquired { .. }) => {
-                self.open = false;
+                self.open = self.in_doubt;
                 Ok(Err(held))
             }
             Err(error) if is_unclear(&error) || (prepared && matches!(error, ClientError::Service(_))) => {
                 self.answer_lost(error).await.map(Err)
             }
             Err(error) => {
-                self.open = false;
+                self.open = self.in_doubt;
                 Err(error.into())
             }
         }
@@ -124,7 +128,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         match self.manager.client.confirm(self.name.as_str(), self.ts).await {
             Err(ClientError::HoldEnded { reason: EndReason::Overtaken | EndReason::Broken, lock }) => {
                 // The document id of this acquisition cannot be used again.
-                self.ts = self.manager.new_ts();
+                self.renew_ts();
                 Err(ClientError::NotAcquired { lock, holder: None, closed: None })
             }
             other => other,
@@ -139,9 +143,13 @@ impl<'a, S: LockService> PendingLock<'a, S> {
             self.manager.unlocks.push(self.ts, self.name.clone());
         }
         self.open = false;
-        self.ts = self.manager.new_ts();
+        self.renew_ts();
         self.unclear += 1;
         if limits::CONFIG_UNCLEAR_TRIES_MAX < self.unclear { Err(error.into()) } else { Ok(error) }
+    }
+
+    fn renew_ts(&mut self) {
+        (self.ts, self.in_doubt) = (self.manager.new_ts(), false);
     }
 
     fn held(mut self, grabbed: Grabbed) -> ScopedLock<S> {

@@ -33,7 +33,8 @@ use crate::service::LockService;
 use pinger::Unlocks;
 
 /// The lock manager of one process. It pings for its process until it is dropped. Its locks then remain and can be
-/// taken over, as after a crash. [`shut_down`](Self::shut_down) stops it cleanly.
+/// taken over, as after a crash, also those that were dropped just before. [`shut_down`](Self::shut_down) stops it
+/// cleanly.
 pub struct ConfigLocks<S: LockService> {
     client: Client<S>,
     process: ProcessId,
@@ -56,7 +57,7 @@ impl<S: LockService> ConfigLocks<S> {
         manager
     }
 
-    /// Creates a manager that pings only when [`ping`](Self::ping) is called.
+    /// Creates a manager that pings, and unlocks dropped locks, only when [`ping`](Self::ping) is called.
     #[must_use]
     pub fn silent(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let observer = Mutex::new(Observer::new(settings.takeover, settings.era));
@@ -86,9 +87,13 @@ impl<S: LockService> ConfigLocks<S> {
         DocumentId(bytes)
     }
 
-    /// Records that a process is alive.
+    /// Records that a process is alive, and sends the unlocks that wait. An unlock that fails is retried with the next
+    /// ping.
     pub async fn ping(&self, process: &ProcessId) -> Result<(), ConfigLockError> {
-        Ok(self.client.ping(process.clone()).await?)
+        self.client.ping(process.clone()).await?;
+        // A failure is logged.
+        drop(self.unlocks.work_off(&self.client).await);
+        Ok(())
     }
 
     /// Removes the record of a process. Its locks remain.
@@ -116,15 +121,21 @@ impl<S: LockService> ConfigLocks<S> {
         who: &str,
         why: &str,
     ) -> Result<FencingToken, ConfigLockError> {
-        Ok(self.try_overtake(name, seen, self.held_at_once(ts, self.metadata(who, why))).await?.token)
+        Ok(self.try_overtake(name, seen, self.held_at_once(ts, self.metadata(who, why)), &mut false).await?.token)
     }
 
     fn held_at_once(&self, ts: DocumentId, metadata: Metadata) -> NewDocument {
         NewDocument { ts, metadata, term: self.settings.term, prepare: false }
     }
 
-    async fn try_overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
-        let overtaken = self.client.overtake(name, seen, new).await;
+    async fn try_overtake(
+        &self,
+        name: &str,
+        seen: DocumentId,
+        new: NewDocument,
+        in_doubt: &mut bool,
+    ) -> Result<Grabbed, ClientError> {
+        let overtaken = self.client.grab_noting_doubt(name, Some(seen), new, in_doubt).await;
         if let Err(ClientError::Refused(Refusal::NotHeld { lock })) = overtaken {
             // Without a document there is nothing to take over: another process has taken and released the lock
             // meanwhile.
@@ -173,14 +184,21 @@ impl<S: LockService> ConfigLocks<S> {
         self.unlocks.len()
     }
 
-    /// Stops the pings and removes the record of the process. Its locks remain.
+    /// Stops the pings, sends the unlocks of dropped locks, and removes the record of the process. Its other locks
+    /// remain.
+    ///
+    /// # Errors
+    /// The error of the first unlock that failed, also if the record was removed. That lock and the later ones of the
+    /// queue then remain.
     pub async fn shut_down(mut self) -> Result<(), ConfigLockError> {
         if let Some(pinger) = self.pinger.take() {
             pinger.abort();
             // The result only says that the task was aborted.
             let _ = pinger.await;
         }
-        self.stop_ping(&self.process).await
+        let unlocked = self.unlocks.work_off(&self.client).await;
+        self.stop_ping(&self.process).await?;
+        Ok(unlocked?)
     }
 
     fn metadata(&self, who: &str, why: &str) -> Metadata {
@@ -192,6 +210,7 @@ impl<S: LockService> ConfigLocks<S> {
         let asked = self.client.time().now();
         let document = self.client.document(name.as_str()).await?.value;
         let Some(document) = document.filter(|held| held.state.is_taken() && !held.native) else {
+            self.observer.lock().forget(name);
             return Ok(None);
         };
         let ping = self.client.ping_of(&document.process).await?;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::limits::CONFIG_SLOW_PING_FACTOR;
 use crate::model::{DocumentId, LockName, ProcessId};
 use crate::mutex::Mutex;
@@ -18,14 +18,10 @@ pub(super) struct Unlocks {
 }
 
 impl Unlocks {
-    /// Queues an unlock, which the task sends as soon as possible.
+    /// Queues an unlock, which the task sends as soon as possible, or the next ping of a manager without a task.
     pub(super) fn push(&self, ts: DocumentId, name: LockName) {
         self.waiting.lock().push_back((ts, name));
         self.more.notify_one();
-    }
-
-    fn take(&self) -> Option<(DocumentId, LockName)> {
-        self.waiting.lock().pop_front()
     }
 
     /// The number of queued unlocks.
@@ -33,16 +29,28 @@ impl Unlocks {
         self.waiting.lock().len()
     }
 
-    /// Sends the queued unlocks. The first one that fails is queued again and ends the round.
-    async fn work_off<S: LockService>(&self, client: &Client<S>) {
+    /// Sends the queued unlocks. The first one that fails becomes the last of the queue and ends the round. Each stays
+    /// queued until it is answered, so none is lost if the future is dropped.
+    pub(super) async fn work_off<S: LockService>(&self, client: &Client<S>) -> Result<(), ClientError> {
         for _ in 0..self.len() {
-            let Some((ts, name)) = self.take() else { return };
-            if let Err(error) = client.unlock(ts, Some(name.as_str())).await {
+            let Some(unlock) = self.first() else { break };
+            let (ts, name) = &unlock;
+            let answer = client.unlock(*ts, Some(name.as_str())).await;
+            if let Err(error) = &answer {
                 tracing::warn!(lock = %name, %ts, %error, "an unlock failed; it is retried with the next ping");
-                self.waiting.lock().push_back((ts, name));
-                return;
+            }
+            let mut waiting = self.waiting.lock();
+            waiting.retain(|queued| *queued != unlock);
+            if let Err(error) = answer {
+                waiting.push_back(unlock);
+                return Err(error);
             }
         }
+        Ok(())
+    }
+
+    fn first(&self) -> Option<(DocumentId, LockName)> {
+        self.waiting.lock().front().cloned()
     }
 }
 
@@ -58,13 +66,13 @@ pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, 
         if let Err(error) = client.ping(process.clone()).await {
             tracing::warn!(%process, %error, "a ping of the process failed");
         }
-        unlocks.work_off(&client).await;
+        drop(unlocks.work_off(&client).await);
         let ticked = tokio::time::sleep(every);
         tokio::pin!(ticked);
         loop {
             tokio::select! {
                 () = &mut ticked => break,
-                () = unlocks.more.notified() => unlocks.work_off(&client).await,
+                () = unlocks.more.notified() => drop(unlocks.work_off(&client).await),
             }
         }
         let now = client.time().now();

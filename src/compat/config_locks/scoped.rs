@@ -6,7 +6,8 @@ use crate::client::{Client, ClientError, Grabbed};
 use crate::model::{DocumentId, EndReason, EventKind, FencingToken, LockName, Position, TokenState};
 use crate::service::{LockService, ServiceError};
 
-/// A held lock of a [`ConfigLocks`](super::ConfigLocks). Dropping it unlocks it in the background.
+/// A held lock of a [`ConfigLocks`](super::ConfigLocks). Dropping it unlocks it in the background, as long as the
+/// manager runs.
 #[derive(Debug)]
 pub struct ScopedLock<S: LockService> {
     client: Client<S>,

@@ -314,6 +314,53 @@ async fn a_dropped_lock_is_unlocked<S: LockService>(service: S) {
     a.shut_down().await.expect("stopped");
 }
 
+/// A lock is dropped just before its manager is shut down: the background task has not begun to unlock it, or waits for
+/// the answer. The manager unlocks it before it removes the record of the process.
+async fn a_shut_down_unlocks_what_was_dropped<S: LockService>(service: S) {
+    for sent in [false, true] {
+        let (probe, seen) = Probe::new(service.clone());
+        let client = client(probe, "cfg-shut");
+        let a = ConfigLocks::start(client.clone(), process("a"), settings());
+        let lock = a.lock("balancer", "round", WaitFor::default()).await.expect("free");
+        seen.unlocks_paused.store(sent, SeqCst);
+        drop(lock);
+        if sent {
+            seen.paused.notified().await;
+            seen.unlocks_paused.store(false, SeqCst);
+        }
+        a.shut_down().await.expect("stopped");
+        let left = silent(&client, "b").get_lock_by_name("balancer").await.expect("found");
+        assert_eq!(left.state, DocumentState::Free, "the unlock was sent: {sent}");
+    }
+}
+
+/// An attempt has no answer, and its repetition is refused. A late copy of it could still take the lock, so the call
+/// unlocks its `ts`. A call whose only attempt was refused has nothing to unlock.
+async fn a_refusal_after_a_lost_answer_uses_up_the_ts<S: LockService>(service: S) {
+    let (faulty, faults) = crate::faulty::Faulty::new(service);
+    let client = client(faulty, "cfg-late").request_wait(LONG);
+    let a = silent(&client, "a");
+    let b = ConfigLocks::silent(client.clone(), process("b"), ConfigSettings { takeover: LONG, ..settings() });
+    let held = a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free");
+    for (answers_lost, unlocks) in [(0, 0), (1, 1)] {
+        faults.answers_lost.store(answers_lost, SeqCst);
+        refused(&b, "balancer").await;
+        assert_eq!(b.unlocks_waiting(), unlocks, "{answers_lost} answers were lost");
+    }
+    held.unlock().await.expect("held");
+}
+
+/// A manager without a background task unlocks what was dropped with its next ping.
+async fn a_ping_of_a_silent_manager_unlocks_what_was_dropped<S: LockService>(service: S) {
+    let client = client(service, "cfg-silent");
+    let a = silent(&client, "a");
+    drop(a.lock("balancer", "round", WaitFor::SingleAttempt).await.expect("free"));
+    assert_eq!(a.unlocks_waiting(), 1);
+    a.ping(a.process()).await.expect("noted");
+    assert_eq!(a.unlocks_waiting(), 0);
+    assert_eq!(a.get_lock_by_name("balancer").await.expect("found").state, DocumentState::Free);
+}
+
 /// To take a document from a live holder, its token is needed, and the holder is notified.
 async fn w_cfg_01_a_broken_holder_is_notified<S: LockService>(service: S) {
     let client = client(service, "cfg-w1");
@@ -356,5 +403,8 @@ recipe_tests! {
     r_cfg_14_a_process_is_pinged_from_its_start
     documents_and_native_holds_exclude_each_other
     a_dropped_lock_is_unlocked
+    a_shut_down_unlocks_what_was_dropped
+    a_ping_of_a_silent_manager_unlocks_what_was_dropped
+    a_refusal_after_a_lost_answer_uses_up_the_ts
     w_cfg_01_a_broken_holder_is_notified
 }

@@ -34,6 +34,8 @@ pub(crate) struct Seen {
     pub(crate) renewals_paused: AtomicBool,
     /// Whether confirmations of prepared documents are forwarded only after `resume`.
     pub(crate) confirms_paused: AtomicBool,
+    /// Whether unlocks of documents are forwarded only after `resume`.
+    pub(crate) unlocks_paused: AtomicBool,
     /// Whether the next status is the own view of a node that was cut off from its leader long ago.
     pub(crate) cut_off: AtomicBool,
     /// The milliseconds by which the service's time seems to advance with each read of a ping or of the totals, and the
@@ -76,6 +78,9 @@ impl<S: LockService> LockService for Probe<S> {
         count.fetch_add(1, SeqCst);
         if matches!(call.command, Command::Document(DocumentCommand::Confirm { .. })) {
             self.seen.pass(&self.seen.confirms_paused).await;
+        }
+        if matches!(call.command, Command::Document(DocumentCommand::Unlock { .. })) {
+            self.seen.pass(&self.seen.unlocks_paused).await;
         }
         let pings = matches!(call.command, Command::Document(DocumentCommand::Ping { .. }));
         let reply = self.inner.submit(call).await;
