@@ -1,5 +1,7 @@
 //! Checks fencing tokens at the resource: a filter follows one lock and judges tokens without a request for each.
 
+use std::sync::{Arc, OnceLock};
+
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -23,6 +25,8 @@ pub struct TokenFilter<S: LockService> {
     client: Client<S>,
     lock: LockName,
     valid: watch::Receiver<ValidTokens>,
+    /// Why the client may no longer read the tokens; set before the task ends.
+    refused: Arc<OnceLock<ServiceError>>,
     /// The task that follows the events. It is aborted when the filter is dropped.
     _follower: JoinSet<()>,
 }
@@ -34,9 +38,9 @@ impl<S: LockService> Client<S> {
         let client = self.without_session();
         let (watch, valid) = client.begin_tokens(&lock).await?;
         let (sender, valid) = watch::channel(valid);
-        let mut follower = JoinSet::new();
-        follower.spawn(follow(client.clone(), lock.clone(), watch, sender));
-        Ok(TokenFilter { client, lock, valid, _follower: follower })
+        let (refused, mut follower) = (Arc::default(), JoinSet::new());
+        follower.spawn(follow(client.clone(), lock.clone(), watch, sender, Arc::clone(&refused)));
+        Ok(TokenFilter { client, lock, valid, refused, _follower: follower })
     }
 
     /// Reads the valid tokens of a lock and subscribes to its events. The subscription starts first, so an event may be
@@ -55,12 +59,13 @@ impl<S: LockService> Client<S> {
 /// Applies every event. When the events end, because some were missed, the service did not answer, or the cluster was
 /// restored from a backup, it reads the valid tokens again. Until then it applies no event: after a gap an event would
 /// declare all older tokens invalid, although one of them may have been granted in the gap. It ends if the client may
-/// no longer read them.
+/// no longer read them, and leaves the reason in `refused`.
 async fn follow<S: LockService>(
     client: Client<S>,
     lock: LockName,
     mut watch: Watch<S>,
     valid: watch::Sender<ValidTokens>,
+    refused: Arc<OnceLock<ServiceError>>,
 ) {
     let mut backoff = Backoff::new();
     loop {
@@ -77,6 +82,8 @@ async fn follow<S: LockService>(
             let why = in_service(error);
             if matches!(why, ServiceError::Unauthenticated { .. } | ServiceError::Forbidden { .. }) {
                 tracing::debug!(%lock, %why, "the valid tokens are no longer followed");
+                // Only this task sets it, and only here.
+                refused.set(why).ok();
                 return;
             }
             tracing::debug!(%lock, %why, "the valid tokens are read again");
@@ -129,8 +136,15 @@ impl<S: LockService> TokenFilter<S> {
     }
 
     /// Waits until the valid tokens meet the condition, and returns them.
+    ///
+    /// # Errors
+    /// The client may no longer read the tokens: its right or its token was withdrawn. Every later wait has the same
+    /// error, unless the condition is met already.
     pub async fn wait_for(&mut self, condition: impl FnMut(&ValidTokens) -> bool) -> Result<ValidTokens, ClientError> {
         let met = self.valid.wait_for(condition).await;
-        met.map(|valid| valid.clone()).map_err(|_| ServiceError::Stopping.into())
+        met.map(|valid| valid.clone()).map_err(|_| {
+            // Without a reason, the runtime of the task stops.
+            self.refused.get().cloned().unwrap_or(ServiceError::Stopping).into()
+        })
     }
 }

@@ -76,7 +76,7 @@ impl StreamCall for TokensQuery {
 
     async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Answered<Events<TokensNow>>, Failed> {
         let client = Client::new(context.service.clone()).namespace(context.namespace.clone());
-        let filter = client.tokens(&self.lock).await;
+        let filter = client.tokens(context.lock(&self.lock)?.name.as_str()).await;
         let filter = filter.map_err(|error| Failed::of_client(error, &context.namespace, Decided::default()))?;
         let cut_off = Box::pin(context.api.info.cut_off());
         Ok(Answered::fixed(context.stream(Changes { filter, cut_off, known: None })))

@@ -6,9 +6,10 @@ use lockkeeper::client::{Client, ClientError};
 use lockkeeper::model::{Query, QueryResult};
 use lockkeeper::rpc::{RemoteService, RemoteSettings};
 use lockkeeper::service::{ErrorCode, Freshness, LockService, Operation, Scope, ServiceError, Subscription};
+use tokio::time::timeout;
 
 use super::{Guarded, key, named, namespace, rules_with};
-use crate::suite::until;
+use crate::suite::{PATIENT, until};
 
 fn client(service: RemoteService) -> Client<RemoteService> {
     Client::new(service).namespace(namespace())
@@ -122,6 +123,26 @@ async fn a_revoked_token_is_refused_and_its_session_ends_in_time() {
 async fn holders_and_waiters<S: LockService>(client: &Client<S>) -> (usize, usize) {
     let view = client.inspect("a/1").await.expect("inspected").value;
     (view.holders.len(), view.waiters.len())
+}
+
+/// A filter of tokens ends with the reason when its token is revoked, or its right is withdrawn. A further wait has the
+/// same error, because a retry does not help.
+#[tokio::test]
+async fn a_filter_without_its_right_ends_with_the_reason() {
+    let guarded = Guarded::start(1).await;
+    let (service, entry) = guarded.token("lock-all", 1);
+    guarded.reload(&rules_with(&entry));
+    let reader = Client::new(named(&guarded.cluster.leader().await, "read-all")).namespace(namespace());
+    let mut of_token = client(service).tokens("a/1").await.expect("permitted");
+    let mut of_right = reader.tokens("a/1").await.expect("permitted");
+    let entry = "name = \"read-all\"\nroles = [\"read-all\"]";
+    guarded.reload(&rules_with("").replace(entry, "name = \"read-all\"\nroles = []"));
+    for _ in 0..2 {
+        let ended = timeout(PATIENT, of_token.wait_for(|_| false)).await.expect("it ends").expect_err("refused");
+        assert_eq!(ended.code(), ErrorCode::Unauthenticated, "{ended}");
+        let ended = timeout(PATIENT, of_right.wait_for(|_| false)).await.expect("it ends").expect_err("refused");
+        assert_eq!(ended.code(), ErrorCode::NotPermitted, "{ended}");
+    }
 }
 
 /// A narrowed rule refuses new locks. What is held is renewed and given back.
