@@ -12,9 +12,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::api::Failed;
+use super::api::{Failed, RefusedByPort};
 use crate::net::ConnectionInfo;
-use crate::service::ServiceError;
+use crate::service::{ErrorCode, ServiceError};
 
 /// The host names under which requests may reach the port, besides `localhost` and IP addresses.
 #[derive(Debug, Clone, Default)]
@@ -72,6 +72,15 @@ impl Refusal {
             Refusal::OtherSite => StatusCode::FORBIDDEN,
             Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
         }
+    }
+
+    /// The answer to a request for this path, which counts as a refusal of the port.
+    fn answer(&self, path: &str) -> Response {
+        let mut answer =
+            if path.starts_with("/v1/") { self.problem().into_response() } else { self.screen().into_response() };
+        let code = if let Refusal::OtherSite = self { ErrorCode::NotPermitted } else { ErrorCode::Invalid };
+        answer.extensions_mut().insert(RefusedByPort(code));
+        answer
     }
 
     /// The answer to a browser.
@@ -137,8 +146,7 @@ pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: 
     let is_plain = request.extensions().get().is_none_or(|connection: &ConnectionInfo| connection.plain);
     let scheme = if is_plain { "http" } else { "https" };
     let mut answer = match hosts.refusal(request.method(), scheme, authority, request.headers()) {
-        Some(refusal) if request.uri().path().starts_with("/v1/") => refusal.problem().into_response(),
-        Some(refusal) => refusal.screen().into_response(),
+        Some(refusal) => refusal.answer(request.uri().path()),
         None => next.run(request).await,
     };
     for (name, value) in HEADERS {
@@ -214,5 +222,21 @@ mod tests {
             ["HEAD", "POST", "OPTIONS", "PUT"].map(|method| status(method, None, &[host])),
             [200, 200, 405, 405]
         );
+    }
+
+    /// Each refusal counts once, with its code, as a call and as a screen.
+    #[test]
+    fn refusals_count_with_their_codes() {
+        for (refusal, code) in [
+            (Refusal::Host("evil.example".to_owned()), ErrorCode::Invalid),
+            (Refusal::OtherSite, ErrorCode::NotPermitted),
+            (Refusal::Method(Method::PUT), ErrorCode::Invalid),
+        ] {
+            for path in ["/v1/errors", "/healthz", "/"] {
+                let answer = refusal.answer(path);
+                let marked = answer.extensions().get::<RefusedByPort>().map(|RefusedByPort(of)| *of);
+                assert_eq!((answer.status(), marked), (refusal.status(), Some(code)), "{refusal:?} of {path}");
+            }
+        }
     }
 }

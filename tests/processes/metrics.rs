@@ -179,13 +179,22 @@ async fn what_happens_is_counted() {
         let refused = all.one("lockkeeper_refusals_total", &[("word", "not-acquired")]);
         assert_eq!(0.0 < refused, node == 1, "node {node} refused {refused}");
     }
-    let invalid = || samples(&cluster, 1).one("lockkeeper_refusals_total", &[("word", "invalid")]);
-    let (before, own) = (invalid(), samples(&cluster, 1));
+    let refused = |word| samples(&cluster, 1).one("lockkeeper_refusals_total", &[("word", word)]);
+    let (before, own) = (refused("invalid"), samples(&cluster, 1));
     // The port refuses the first of these, and the service the second one.
     for body in [json!({"lock": ""}), json!({"lock": "c", "lease_ms": 1_000, "wait_ms": u64::MAX})] {
         assert_eq!(at("ci", "acquire", body).status, 400);
     }
-    assert_eq!(invalid() - before, 2.0, "each is counted once");
+    assert_eq!(refused("invalid") - before, 2.0, "each is counted once");
+    // A page of another site, another host, and a method that no path has, at a call and at another path.
+    let (before, evil) = (["invalid", "not-permitted"].map(refused), port.with_header("origin: http://evil.example"));
+    for path in ["/v1/status", "/healthz"] {
+        assert_eq!(evil.at("GET", path, None).status, 403, "{path}");
+        assert_eq!(port.with_host("evil.example").at("GET", path, None).status, 421, "{path}");
+        assert_eq!(port.at("PUT", path, None).status, 405, "{path}");
+    }
+    let after = ["invalid", "not-permitted"].map(refused);
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [4.0, 2.0], "each is counted once");
     let route = ("route", "/v1/ns/{namespace}/acquire");
     let requests = |code| own.one("lockkeeper_http_requests_total", &[route, ("code", code)]);
     assert_eq!((requests("200"), requests("409")), (3.0, 1.0));

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::RawPathParams;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use metrics::Counter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -26,9 +27,10 @@ use crate::net::{CertificateState, ConnectionInfo, ConnectionsMax, Port, connect
 use crate::rpc::claims::DrawnNumbers;
 use crate::rpc::{Tasks, stopped};
 use crate::service::{
-    self, ErrorCode, Freshness, LockService, NotSent, Places, REQUEST_WAIT, RenewalCall, ServerInfo, ServiceError,
-    Source, TakenPlace, only_reply, who_calls,
+    self, ErrorCode, Freshness, LockService, NotSent, Places, REFUSALS, REQUEST_WAIT, RenewalCall, ServerInfo,
+    ServiceError, Source, TakenPlace, only_reply, who_calls,
 };
+use crate::telemetry::Series;
 
 /// A call: its fields are those of the request's body, or of the query for a `GET`. The comment on the type describes
 /// the call to its users.
@@ -124,6 +126,8 @@ pub(super) struct Api<S> {
     pub(super) claims: Places,
     /// Limits the requests that wait for a lock, together with the streams.
     pub(super) polls: Places,
+    /// Counts the requests without a place among these.
+    overloaded: Counter,
     /// The turn to read one more part of a listing from this node.
     pub(super) listing: Semaphore,
     /// The HTTP addresses of the other nodes, once the node stops.
@@ -151,7 +155,22 @@ impl<S: LockService> Api<S> {
         let (drawn, claims) = (DrawnNumbers::new(info.node), Places::new(limits::UNARY_CLAIMS_MAX));
         let (clock, polls) = (Arc::new(SystemClock::new()), Places::new(polls_max(info.connections)));
         let (others, listing) = (OnceCell::new(), Semaphore::new(1));
-        Arc::new(Self { service, info, clock, tasks, drawn, claims, polls, listing, others, stop, description })
+        let [name, help] = REFUSALS;
+        let overloaded = Series::new(info.node).counter(name, help, &[("word", ErrorCode::Overloaded.row().text)]);
+        Arc::new(Self {
+            service,
+            info,
+            clock,
+            tasks,
+            drawn,
+            claims,
+            polls,
+            overloaded,
+            listing,
+            others,
+            stop,
+            description,
+        })
     }
 
     /// Returns the service for the caller that the connection or the headers prove.
@@ -217,12 +236,13 @@ impl<S: LockService> RequestContext<S> {
         decided(self.repeated(&call).await?.0)
     }
 
-    /// Takes one of these places for the caller of the request.
+    /// Takes one of these places for the caller of the request. Counts a request without one, which the service does
+    /// not see.
     ///
     /// # Errors
     /// There is none for it.
     pub(super) fn place(&self, of: &Places) -> Result<TakenPlace, ServiceError> {
-        of.take(self.service.caller_source())
+        of.take(self.service.caller_source()).inspect_err(|_| self.api.overloaded.increment(1))
     }
 
     /// Renews a session, a lease or a hold, until it is answered. A refusal is a reply.

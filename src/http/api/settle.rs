@@ -179,11 +179,16 @@ impl<S: LockService> RequestContext<S> {
 mod tests {
     use tokio::time::timeout;
 
+    use axum::http::HeaderMap;
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
     use super::super::acquire_body::AcquireBody;
+    use super::super::stream;
     use super::super::tests::fake::{Fake, context};
+    use super::super::watch::WatchQuery;
     use super::*;
-    use crate::model::{Command, Handle, RequestId, SessionId};
-    use crate::service::Proof;
+    use crate::model::{Command, Handle, LockName, RequestId, SessionId};
+    use crate::service::{Proof, Source};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -248,5 +253,30 @@ mod tests {
             waits.await.expect("granted").leave();
             assert_eq!(context.api.claims.in_use(), 0);
         }
+    }
+
+    /// A poll, a wait or a stream for which the port has no place counts as refused, although the service does not see
+    /// it.
+    #[tokio::test(start_paused = true)]
+    async fn requests_without_a_place_are_counted() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let _recorded = metrics::set_default_local_recorder(&recorder);
+        let counted = |times: usize| {
+            let (text, series) =
+                (recorder.handle().render(), r#"lockkeeper_refusals_total{node="1",word="overloaded"}"#);
+            assert!(text.lines().any(|line| line == format!("{series} {times}")), "{times} in {text}");
+        };
+        let (waiting, _stop) = context(&Fake::new());
+        let taken: Vec<_> = (0..).map_while(|id| waiting.api.polls.take(Source::Connection(id)).ok()).collect();
+        assert!(!taken.is_empty(), "there were places");
+        counted(0);
+        waiting.settle(&acquire(&waiting), true, Some(SECOND)).await.err().expect("no place for the poll");
+        counted(1);
+        let lock = LockKey { namespace: waiting.namespace.clone(), name: LockName::parse("a").expect("legal") };
+        waiting.until_free(lock, SECOND).await.expect_err("no place for the wait");
+        counted(2);
+        let watch: WatchQuery = serde_json::from_value(serde_json::json!({})).expect("fields");
+        stream::begin(watch, waiting, &HeaderMap::new()).await.expect_err("no place for the stream");
+        counted(3);
     }
 }

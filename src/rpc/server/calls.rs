@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use metrics::Counter;
 use tonic::{Request, Status};
 
 use super::caller::OfCallers;
+use super::measured::overloaded;
 use crate::client::{Retry, default_ttl_ms, submit_and_wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
@@ -33,6 +35,8 @@ pub(super) struct Calls<S> {
     /// Limits the acquires and other calls that wait for an outcome, and the watches of single sessions, together with
     /// the cancels of calls whose clients disconnected.
     claims: Places,
+    /// Counts the calls without a place among these.
+    overloaded: Counter,
     drawn: Arc<DrawnNumbers>,
 }
 
@@ -59,7 +63,7 @@ impl<S> Calls<S> {
     pub(super) fn new(service: S, tasks: Tasks, node: u64) -> Self {
         let claims = Places::new(limits::UNARY_CLAIMS_MAX);
         let drawn = Arc::new(DrawnNumbers::new(node));
-        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, drawn }
+        Self { service, tasks, clock: Arc::new(SystemClock::new()), claims, overloaded: overloaded(node), drawn }
     }
 }
 
@@ -67,8 +71,8 @@ impl<S: LockService> Calls<OfCallers<S>> {
     /// Returns a handle for the caller of a request.
     #[allow(clippy::result_large_err)] // The error type of tonic's handlers.
     pub(super) fn of<T>(&self, request: &Request<T>) -> Result<Calls<S>, Status> {
-        let Self { service, tasks, clock, claims, drawn } = self.clone();
-        Ok(Calls { service: service.of(request)?, tasks, clock, claims, drawn })
+        let Self { service, tasks, clock, claims, overloaded, drawn } = self.clone();
+        Ok(Calls { service: service.of(request)?, tasks, clock, claims, overloaded, drawn })
     }
 }
 
@@ -321,9 +325,9 @@ impl<S: LockService> Calls<S> {
         })
     }
 
-    /// Takes a place for a call or stream of this caller that lasts.
+    /// Takes a place for a call or stream of this caller that lasts. Counts one without a place.
     pub(super) fn place(&self) -> Result<TakenPlace, ServiceError> {
-        self.claims.take(self.service.caller_source())
+        self.claims.take(self.service.caller_source()).inspect_err(|_| self.overloaded.increment(1))
     }
 
     /// Waits for the outcome of a claim until `stopped` completes because the node stops.
@@ -382,6 +386,7 @@ fn valid_ms(stamp: LogTime, deadline: LogTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use futures_util::FutureExt;
 
@@ -534,11 +539,14 @@ mod tests {
         }
     }
 
-    /// The acquires and outcomes that wait at one node are limited, together with the cancels of dropped acquires.
+    /// The acquires and outcomes that wait at one node are limited, together with the cancels of dropped acquires. Each
+    /// one too many is counted.
     #[tokio::test]
     async fn waits_within_calls_are_bounded() {
         let (service, _asks) = Fake::new();
-        let calls = Calls { claims: Places::new(1), ..Calls::new(service, Tasks::default(), 1) };
+        let refused = Arc::new(AtomicU64::new(0));
+        let (claims, overloaded) = (Places::new(1), Counter::from_arc(Arc::clone(&refused)));
+        let calls = Calls { claims, overloaded, ..Calls::new(service, Tasks::default(), 1) };
         let mut waits = Box::pin(calls.acquire(asked("busy", "1"), pending()));
         assert!(waits.as_mut().now_or_never().is_none(), "queued");
         let status = calls.acquire(asked("free", "2"), pending()).await.expect_err("one too many");
@@ -560,6 +568,6 @@ mod tests {
         let status = calls.wait_outcome(outcome(), pending()).await.expect_err("one too many");
         assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
         drop(waits);
-        assert_eq!(calls.claims.in_use(), 0);
+        assert_eq!((calls.claims.in_use(), refused.load(Ordering::Relaxed)), (0, 2));
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use metrics::Counter;
 use tokio::time::Instant as TokioInstant;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request};
@@ -13,7 +14,8 @@ use tonic::{Code, Status};
 
 use crate::limits;
 use crate::rpc::middleware::{Answer, Answering, Middleware};
-use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, OpenStream};
+use crate::service::{ErrorCode, REFUSALS};
+use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, OpenStream, Series};
 
 /// The metrics of the port.
 pub(super) static NAMES: CallNames = CallNames {
@@ -26,6 +28,13 @@ pub(super) static NAMES: CallNames = CallNames {
     streams: ["lockkeeper_grpc_streams", "Open streams of gRPC"],
     most: limits::METRICS_GRPC_REQUESTS_MAX,
 };
+
+/// Returns the counter of what the port of this node refuses because there is no place for it. The service does not see
+/// that, so it counts only its own refusals.
+pub(super) fn overloaded(node: u64) -> Counter {
+    let [name, help] = REFUSALS;
+    Series::new(node).counter(name, help, &[("word", ErrorCode::Overloaded.row().text)])
+}
 
 /// Methods that last as long as their callers want.
 const STREAMS: [&str; 5] = ["Locks/Session", "Locks/Watch", "Locks/WatchTokens", "Admin/Backup", "Health/Watch"];

@@ -10,6 +10,7 @@ use crate::model::{
 use crate::rpc::convert::{call, required};
 use crate::rpc::pb;
 use crate::rpc::pb::client_frame::Body;
+use crate::rpc::server::measured::overloaded;
 use crate::service::{
     Call, ClaimRef, Events, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription, only_reply,
 };
@@ -128,8 +129,9 @@ impl<S: LockService> SessionStream<S> {
     /// for too many.
     fn start_settling(&mut self, number: u64, claim: ClaimRef) {
         if limits::STREAM_WAITS_MAX <= self.numbers.len() - self.unanswered {
-            let overloaded = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
-            let result = Err(ServiceError::not_sent(overloaded));
+            overloaded(self.info.node).increment(1);
+            let why = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
+            let result = Err(ServiceError::not_sent(why));
             self.running.push(Box::pin(async move { Done::Replied { number, claim: None, result } }));
             return;
         }

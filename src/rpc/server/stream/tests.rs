@@ -242,9 +242,13 @@ async fn a_stream_without_a_session_ends() {
 }
 
 /// A settle needs no credit, but a stream waits for no more outcomes than a session may have requests, even if they
-/// name the same request. Any further settle is refused at once, and all earlier waits are still answered.
+/// name the same request. Any further settle is refused at once and counted, and all earlier waits are still answered.
 #[tokio::test]
 async fn settles_are_bounded() {
+    #[cfg(feature = "cli")]
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    #[cfg(feature = "cli")]
+    let _recorded = metrics::set_default_local_recorder(&recorder);
     let mut node = Node::start(1).await;
     let mut raw = Raw::bound(&mut node).await;
     let most = limits::STREAM_WAITS_MAX as u64;
@@ -267,6 +271,11 @@ async fn settles_are_bounded() {
             (100..100 + most).contains(&number) && matches!(incoming, ServerBody::Settled(_)),
             "{number}: {incoming:?}"
         );
+    }
+    #[cfg(feature = "cli")]
+    {
+        let (text, series) = (recorder.handle().render(), "lockkeeper_refusals_total{node=\"1\",word=\"overloaded\"}");
+        assert!(text.lines().any(|line| line == format!("{series} {most}")), "{text}");
     }
 }
 
