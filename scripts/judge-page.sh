@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Judges the web page of a real cluster with tools of other projects: headless Chromium with axe-core (WCAG 2.2 AA) at
 # 360 and 1,280 px, light and dark; html-validate; and the keyboard. Chromium also signs in, asks a holder and breaks
-# holds, one of them with a form that is stale. The report of a drill is judged in the same way. Writes a screenshot of
-# each screen.
+# holds, one of them with a form that is stale. Live screens keep focus and selection, and say when the node does not
+# answer. The report of a drill is judged in the same way. Writes a screenshot of each screen.
 #   scripts/judge-page.sh [DIRECTORY]
 # The screenshots are in DIRECTORY [default: a temporary one]. Needs node, Chromium, and `npm install puppeteer-core
 # axe-core html-validate` in the directory NODE_MODULES_DIR [default: .]. CHROMIUM names another browser, LOCKKEEPER_BIN
@@ -15,7 +15,8 @@ shots=$(realpath -m "${1:-$(mktemp -d)}")
 work=$(mktemp -d)
 jobs_started=()
 end() {
-  for job in "${jobs_started[@]}"; do kill "$job" 2> /dev/null || true; done
+  # A node that was stopped ends only once it continues.
+  for job in "${jobs_started[@]}"; do { kill "$job" && kill -CONT "$job"; } 2> /dev/null || true; done
   wait 2> /dev/null || true
   rm -rf "$work"
 }

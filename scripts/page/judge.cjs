@@ -143,23 +143,152 @@ async function keyboard(browser, where, view) {
   await page.close();
 }
 
+// Waits until a live screen says this about itself.
+async function says(page, watch, text, timeout = 30000) {
+  await page.waitForFunction((wanted) => document.querySelector("#state").textContent === wanted, { timeout }, text)
+    .catch(async () => fail(`${watch}: it says "${await page.$eval("#state", (node) => node.textContent)}", not "${text}"`));
+}
+
+// Records what a live screen says about itself from now on.
+const record = (page) => page.evaluate(() => {
+  const state = document.querySelector("#state");
+  window.said = [state.textContent];
+  new MutationObserver(() => window.said.push(state.textContent)).observe(state, { childList: true });
+});
+const recorded = (page) => page.evaluate(() => window.said);
+
+// Gives a screen a stream that delivers what the test sends to `stream.onmessage`, and nothing else.
+const ownStream = (page) => page.evaluateOnNewDocument(() => {
+  window.EventSource = class {
+    constructor() { window.stream = this; }
+    close() {}
+  };
+});
+
+// Returns the line with the entry of the log that a screen shows.
+const entry = (page) => page.$eval(".strip small", (node) => node.textContent);
+
+// Waits until a screen shows another entry than this one.
+async function readAgain(page, watch, shown) {
+  await page.waitForFunction((text) => document.querySelector(".strip small").textContent !== text, { timeout: 20000 }, shown)
+    .catch(() => fail(`${watch}: the screen is not read again`));
+}
+
 // A live screen keeps focus, typed text and the pause.
 async function live(browser) {
   const page = await open(browser, views[0], "live");
   await page.goto(`${base}/locks`, { waitUntil: "load" });
-  const seen = () => page.$eval(".strip small", (node) => node.textContent);
-  const first = await seen();
+  const first = await entry(page);
   await page.focus("tbody tr:nth-child(3) a");
   const focused = () => page.evaluate(() => document.activeElement.getAttribute("href"));
   const before = await focused();
-  await page.waitForFunction((text) => document.querySelector(".strip small").textContent !== text, { timeout: 20000 }, first)
-    .catch(() => fail("live: the screen is not read again"));
+  await readAgain(page, "live", first);
   if (await focused() !== before) fail("live: the focus was lost");
   await page.type("input[name=prefix]", "ten");
   await Promise.all([page.waitForNavigation({ waitUntil: "load" }), page.keyboard.press("Enter")]);
   if (!page.url().includes("prefix=ten")) fail("live: the filter is not sent by the keyboard");
+  await says(page, "live", "live");
   await page.click("#pause");
   if (await page.$eval("#state", (node) => node.textContent) !== "paused") fail("live: there is no pause");
+  await record(page);
+  await page.click("#pause");
+  await says(page, "live after a pause", "live");
+  const said = await recorded(page);
+  if (said.includes("reloads each 10 s")) fail(`live after a pause: it says ${said}`);
+  await page.close();
+}
+
+// While text is selected or a field is used, a live screen waits, and says so. The longest of its states fits. It
+// continues at the end of that, without a message from the node.
+async function held(browser) {
+  const page = await open(browser, views[2], "held");
+  await ownStream(page);
+  await page.goto(`${base}/locks`, { waitUntil: "load" });
+  const notify = () => page.evaluate(() => window.stream.onmessage());
+  const saysSoon = (watch, text) => says(page, watch, text, 5000);
+  await notify();
+  await saysSoon("held", "live");
+  const waits = "paused while you select or type";
+  await page.evaluate(() => getSelection().selectAllChildren(document.querySelector("main table")));
+  await notify();
+  await saysSoon("held by a selection", waits);
+  await inspect(page, "held", views[2]);
+  await page.evaluate(() => getSelection().removeAllRanges());
+  await saysSoon("held by a selection that ended", "live");
+  await page.focus("input[name=prefix]");
+  await notify();
+  await saysSoon("held by a field", waits);
+  await page.evaluate(() => document.activeElement.blur());
+  await saysSoon("held by a field that was left", "live");
+  await page.close();
+}
+
+// A row keeps the focus while other rows have the same link.
+async function sameLinks(browser) {
+  for (const who of ["ann", "bob"]) {
+    const { handle } = await take("repeated", who);
+    await call("release", { lock: "repeated", handle });
+  }
+  const page = await open(browser, views[0], "same links");
+  await page.goto(base, { waitUntil: "load" });
+  await says(page, "same links", "live");
+  await page.evaluate(() => [...document.querySelectorAll(".records a")].find((node) => node.textContent === "repeated").focus());
+  await take("after-repeated", "cleo");
+  await page.waitForFunction(() => document.querySelector(".records").textContent.includes("after-repeated"), { timeout: 20000 })
+    .catch(() => fail("same links: the screen does not show the new record"));
+  if (await page.evaluate(() => document.activeElement.textContent) !== "repeated") fail("same links: the focus was lost");
+  await page.close();
+}
+
+// The screen of a session that ends says so, and stays live.
+async function ended(browser) {
+  const { session: id, handle } = await call("sessions", { handle: "ends", ttl_ms: 600000, who: "ends" });
+  const page = await open(browser, views[0], "ended");
+  await page.goto(`${base}/session?id=${id}`, { waitUntil: "load" });
+  await says(page, "ended", "live");
+  await call(`sessions/${id}/close`, { handle });
+  await page.waitForFunction(() => document.querySelector("main").textContent.includes("it has ended"), { timeout: 30000 })
+    .catch(() => fail("ended: the screen does not show that the session has ended"));
+  await says(page, "ended", "live");
+  await page.close();
+}
+
+// A screen that gets no messages reloads, and never says that the node does not answer: one beyond the number that a
+// node notifies, and one behind a proxy that collects the messages.
+async function notNotified(browser) {
+  const refuse = async (page) => {
+    await page.setRequestInterception(true);
+    page.on("request", (request) => (request.url().endsWith("/page/live") ? request.respond({ status: 503 }) : request.continue()));
+  };
+  for (const [watch, prepare] of [["refused", refuse], ["collected", ownStream]]) {
+    const page = await open(browser, views[0], watch, /status of 503/);
+    await prepare(page);
+    await page.goto(`${base}/locks`, { waitUntil: "load" });
+    await record(page);
+    for (const who of ["ann", "bob"]) {
+      const shown = await entry(page);
+      await take(`${watch}-${who}`, who);
+      await readAgain(page, watch, shown);
+    }
+    const said = await recorded(page);
+    if (said.some((text) => text !== "reloads each 10 s")) fail(`${watch}: it says ${said}`);
+    await page.close();
+  }
+}
+
+// The screen of a node that stops answering says so, although its connections stay open.
+async function silent(browser) {
+  const page = await open(browser, views[0], "silent");
+  await page.goto(`${base}/locks`, { waitUntil: "load" });
+  await says(page, "silent", "live");
+  const [node] = nodes.split(" ").map(Number);
+  process.kill(node, "SIGSTOP");
+  try {
+    await says(page, "silent", "no answer, trying again", 60000);
+  } finally {
+    process.kill(node, "SIGCONT");
+  }
+  await says(page, "silent for a while", "live", 60000);
   await page.close();
 }
 
@@ -246,9 +375,10 @@ async function act(browser, view) {
   await context.close();
 }
 
-// A screen whose token is revoked leads to the form, which says why.
+// A screen whose token is revoked leads to the form, which says why. Its cookie is not that of other screens.
 async function revoke(browser) {
-  const page = await open(browser, views[0], "revoke", /status of 401|MIME type/);
+  const context = await browser.createBrowserContext();
+  const page = await open(context, views[0], "revoke", /status of 401|MIME type/);
   await page.goto(`${base}/login?next=%2Flocks`, { waitUntil: "load" });
   await page.type("#token", token);
   await Promise.all([page.waitForNavigation({ waitUntil: "load" }), page.keyboard.press("Enter")]);
@@ -260,7 +390,7 @@ async function revoke(browser) {
   const note = await page.$eval(".note", (node) => node.textContent);
   if (!note.includes("the token is not known")) fail(`revoke: ${note}`);
   await inspect(page, "login-revoked", views[0]);
-  await page.close();
+  await context.close();
 }
 
 (async () => {
@@ -275,9 +405,11 @@ async function revoke(browser) {
     }
     for (const where of [screens.overview, screens.locks, screens.lock, screens.sessions, screens.nodes]) await keyboard(browser, where, views[0]);
     await judgeReport(browser);
-    await live(browser);
+    for (const one of [live, held, sameLinks, ended, notNotified]) await one(browser);
     for (const view of views) await act(browser, view);
     await revoke(browser);
+    // The last, because node 1 may lead.
+    await silent(browser);
   } finally {
     await browser.close();
   }

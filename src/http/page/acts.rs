@@ -20,7 +20,7 @@ use crate::model::{
     BreakReport, Command, FencingToken, LockKey, LogTime, Manage, Managing, Outcome, Query, QueryResult, Reason,
     Refusal,
 };
-use crate::service::{Freshness, LockService, REQUEST_WAIT, ServiceError};
+use crate::service::{ErrorCode, Freshness, LockService, REQUEST_WAIT, ServiceError};
 
 #[derive(Template)]
 #[template(path = "act.html", config = "src/http/page/askama.toml")]
@@ -78,7 +78,7 @@ impl Act {
         if !visit.shared.service.knows_callers() {
             let why = "this cluster does not know its callers, so the page only shows";
             let next = "Use the command line, or give the cluster a file of rules.";
-            return Err(Refused::new(StatusCode::FORBIDDEN, why, next));
+            return Err(Refused::new(StatusCode::FORBIDDEN, why, next).counted(ErrorCode::NotPermitted));
         }
         let lock = visit.lock()?;
         let token = visit.field("token").unwrap_or_default().parse()?;
@@ -193,7 +193,8 @@ async fn act<S: LockService>(
     let about = act.about();
     if !act.sign_in.proves(&about.each_ref().map(|text| &**text), form.field("secret")) {
         let why = "the form is not one that this sign-in was shown for this grant";
-        return Err(Refused::new(StatusCode::FORBIDDEN, why, "Open the form again from the page of the lock."));
+        let next = "Open the form again from the page of the lock.";
+        return Err(Refused::new(StatusCode::FORBIDDEN, why, next).counted(ErrorCode::NotPermitted));
     }
     let layout = visit.layout("Locks", None).await?;
     let (why, typed, name) = (form.field("why"), form.exact("typed"), act.lock.name.as_str());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,15 +23,21 @@ use crate::service::LockService;
 pub(super) async fn live<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
     let Ok(permit) = Arc::clone(&visit.shared.live).try_acquire_owned() else {
         let why = format!("{} screens are open at this node", limits::LIVE_SCREENS_MAX);
-        return Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, why, "Close one, or open the page at another node."));
+        let next = "Close one, or open the page at another node.";
+        // The screen works without the stream, so this counts as no refusal.
+        return Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, why, next));
     };
     let open = Open { visit, shown: 0, at: TokioInstant::now(), _permit: permit };
     let events = stream::unfold(open, |mut open| async move {
         let event = open.next().await?;
         Some((Ok::<_, Infallible>(event), open))
     });
-    Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
+    // A proxy that collects the answer would delay its events.
+    let headers = [(CONTENT_TYPE, "text/event-stream"), (BUFFERING, "no")];
+    Ok((headers, Body::from_stream(events)).into_response())
 }
+
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 struct Open<S> {
     visit: Visit<S>,
@@ -59,5 +65,38 @@ impl<S: LockService> Open<S> {
                 return Some(format!("data: {index}\n\n").into());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::FromRequestParts;
+    use axum::http::Request;
+    use tokio::sync::watch;
+
+    use super::super::shared::Shared;
+    use super::*;
+    use crate::http::api::RefusedByPort;
+    use crate::net::ConnectionInfo;
+    use crate::testing::Cluster;
+
+    /// A screen with a place asks proxies to forward each event at once. One without a place is refused. It reloads
+    /// instead, so it raises no alert.
+    #[tokio::test]
+    async fn a_screen_without_a_place_raises_no_alert() {
+        let cluster = Cluster::start(1, None).await.expect("started");
+        let (node, (_stop, stopped)) = (cluster.leader().await, watch::channel(false));
+        let shared = Shared::new(node.service(), node.info(), false, Arc::new(String::new), stopped);
+        let opened = async || {
+            let request = Request::get("/page/live").extension(ConnectionInfo::new(None, false, None));
+            let (mut parts, ()) = request.body(()).expect("a request").into_parts();
+            live(Visit::from_request_parts(&mut parts, &shared).await.expect("a caller")).await
+        };
+        let answer = opened().await.expect("a place");
+        assert_eq!(answer.headers()[BUFFERING], "no");
+        shared.live.forget_permits(limits::LIVE_SCREENS_MAX);
+        let refused = opened().await.expect_err("no place").into_response();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.extensions().get::<RefusedByPort>().is_none(), "it is counted");
     }
 }

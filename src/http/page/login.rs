@@ -20,7 +20,7 @@ use super::visit::{Arrival, Visit, cookie_name};
 use crate::auth::{TokenHash, Who};
 use crate::limits;
 use crate::net::ConnectionInfo;
-use crate::service::{LockService, ServiceError, Source};
+use crate::service::{ErrorCode, LockService, ServiceError, Source};
 
 #[derive(Template)]
 #[template(path = "login.html", config = "src/http/page/askama.toml")]
@@ -136,14 +136,15 @@ fn signed_in<S: LockService>(shared: &Shared<S>, arrival: &Arrival, token: Token
     let cookie = shared.sign_ins.open(token, &*shared.clock);
     let next = arrival.field("next").filter(|next| is_own(next)).unwrap_or("/").to_owned();
     let seconds = limits::SIGN_IN_MS_MAX / 1_000;
-    let headers = [(LOCATION, next), (SET_COOKIE, set_cookie(shared, &cookie, seconds))];
+    let headers = [(LOCATION, next), (SET_COOKIE, set_cookie(shared, arrival, &cookie, seconds))];
     (StatusCode::SEE_OTHER, headers).into_response()
 }
 
 /// Returns the header that sets the cookie of this node.
-fn set_cookie<S>(shared: &Shared<S>, cookie: &str, seconds: u64) -> String {
+fn set_cookie<S>(shared: &Shared<S>, arrival: &Arrival, cookie: &str, seconds: u64) -> String {
     let name = cookie_name(shared.info.node);
-    let secure = if shared.tls { "; Secure" } else { "" };
+    // On a connection in plain text a browser refuses a cookie with `Secure`, or does not return it.
+    let secure = if arrival.plain { "" } else { "; Secure" };
     format!("{name}={cookie}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
@@ -163,10 +164,11 @@ pub(super) async fn sign_out<S: LockService>(
     let proven = visit.sign_in.as_ref().is_some_and(|own| own.proves(&["logout"], form.field("secret")));
     let Some(cookie) = visit.arrival.cookie.as_ref().filter(|_| proven) else {
         let why = "the form is not one that this sign-in was shown";
-        return Err(Refused::new(StatusCode::FORBIDDEN, why, "Reload the page, then sign out again."));
+        let next = "Reload the page, then sign out again.";
+        return Err(Refused::new(StatusCode::FORBIDDEN, why, next).counted(ErrorCode::NotPermitted));
     };
     visit.shared.sign_ins.close(cookie);
-    let headers = [(LOCATION, "/login".to_owned()), (SET_COOKIE, set_cookie(&visit.shared, "", 0))];
+    let headers = [(LOCATION, "/login".to_owned()), (SET_COOKIE, set_cookie(&visit.shared, &visit.arrival, "", 0))];
     Ok((StatusCode::SEE_OTHER, headers).into_response())
 }
 
@@ -184,7 +186,8 @@ mod tests {
     use crate::testing::{Cluster, ClusterOptions};
 
     /// On a connection that others may read, a token is refused and a cookie ignored. Over TLS, the cookie that a
-    /// sign-in returns is sent over TLS alone.
+    /// sign-in returns is sent over TLS alone. In plain text on the machine of the node it is not, because a browser
+    /// would lose it.
     #[tokio::test]
     async fn a_readable_connection_carries_no_sign_in() {
         let (folder, token) = (tempfile::tempdir().expect("a folder"), new_token([1, 2]));
@@ -200,13 +203,14 @@ mod tests {
         let cluster = Cluster::start_with(options).await.expect("started");
         let (node, (_stop, stopped)) = (cluster.leader().await, watch::channel(false));
         let shared = Shared::new(node.service(), node.info(), true, Arc::new(String::new), stopped);
-        let request = |exposed: bool, cookie: &str| {
+        let request_on = |connection: ConnectionInfo, cookie: &str| {
             let request =
                 axum::http::Request::post("/login").header(ORIGIN, "https://127.0.0.1").header(COOKIE, cookie);
             let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-            let request = request.extension(ConnectionInfo::new(None, exposed, None));
+            let request = request.extension(connection);
             request.body(Body::from(format!("token={token}"))).expect("a request")
         };
+        let request = |exposed, cookie: &str| request_on(ConnectionInfo::new(None, exposed, None), cookie);
         let answer = |exposed| sign_in(State(Arc::clone(&shared)), request(exposed, ""));
         let refused = answer(true).await.expect("a screen");
         assert_eq!(refused.status(), StatusCode::FORBIDDEN);
@@ -224,6 +228,11 @@ mod tests {
             Arrival::new(&parts, &shared).expect("a request").cookie
         };
         assert_eq!((arrived(false).is_some(), arrived(true)), (true, None));
+        let mut local = ConnectionInfo::new(None, false, None);
+        local.plain = true;
+        let accepted = sign_in(State(Arc::clone(&shared)), request_on(local, "")).await.expect("an answer");
+        let cookie = accepted.headers()[SET_COOKIE].to_str().expect("a text");
+        assert!(cookie.ends_with("; HttpOnly; SameSite=Strict"), "{cookie}");
     }
 
     /// After a sign-in the browser stays on this port.

@@ -41,7 +41,6 @@ use tokio::sync::watch;
 
 use self::refused::Refused;
 use self::shared::Shared;
-use crate::http::api::RefusedByPort;
 use crate::http::scrape::Render;
 use crate::service::{ErrorCode, LockService, ServerInfo};
 
@@ -79,10 +78,9 @@ pub(super) async fn missing(status: StatusCode, method: &Method, path: &str, hea
         return None;
     }
     let why = format!("this port has no {method} {path}");
-    let mut screen = Refused::new(status, why, "Choose one of the screens above.").into_response();
     // Counts as the problem that a program gets.
-    screen.extensions_mut().insert(RefusedByPort(ErrorCode::Invalid));
-    Some(protected(screen).await)
+    let refused = Refused::new(status, why, "Choose one of the screens above.").counted(ErrorCode::Invalid);
+    Some(protected(refused.into_response()).await)
 }
 
 /// Adds what a browser may do with a screen: load files of this port, and send forms to it.

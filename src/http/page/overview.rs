@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::layout::{Commands, Layout};
 use super::measures::Measured;
 use super::nodes::NodeRow;
-use super::reads::{newest, unexpected};
+use super::reads::{Newest, newest, unexpected};
 use super::records::{Row, rows};
 use super::refused::Refused;
 use super::summary::Summary;
@@ -32,6 +32,7 @@ struct Screen {
     deadlocks: Vec<Deadlock>,
     summary: Arc<Summary>,
     records: Vec<Row>,
+    more_records: bool,
     /// Why the caller sees nothing of the namespace as a whole.
     hidden: Option<String>,
     locks_link: String,
@@ -69,10 +70,10 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
     let measured =
         if visit.service.has(ClusterRight::Metrics) { visit.shared.measures.read() } else { Measured::default() };
     // A caller that may not read all names of the namespace must not share the summary of others.
-    let records = newest(&visit.service, &visit.namespace, None, limits::SCREEN_SHORT_ROWS).await;
-    let (records, summary, hidden) = match records {
-        Ok(newest) => (newest.records, visit.shared.summary(&visit.service, &visit.namespace).await?, None),
-        Err(ServiceError::Forbidden { why }) => (Vec::new(), Arc::default(), Some(why)),
+    let found = newest(&visit.service, &visit.namespace, None, limits::SCREEN_SHORT_ROWS).await;
+    let (found, summary, hidden) = match found {
+        Ok(found) => (found, visit.shared.summary(&visit.service, &visit.namespace).await?, None),
+        Err(ServiceError::Forbidden { why }) => (Newest { records: Vec::new(), more: true }, Arc::default(), Some(why)),
         Err(error) => return Err(error.into()),
     };
     let status = visit.status().await?;
@@ -84,7 +85,8 @@ pub(super) async fn overview<S: LockService>(visit: Visit<S>) -> Result<Response
         nodes: status.nodes.iter().map(|node| NodeRow::new(&status, node)).collect(),
         concerns: concerns(&status, &summary),
         deadlocks: if hidden.is_some() { Vec::new() } else { deadlocks(&visit, reply.now) },
-        records: rows(&records, &visit.namespace),
+        records: rows(&found.records, &visit.namespace),
+        more_records: found.more,
         locks_link: visit.link("/locks").text(),
         overdue_link: visit.link("/locks").with("show", "overdue").text(),
         waiting_link: visit.link("/locks").with("show", "waiting").text(),
@@ -172,4 +174,35 @@ fn concerns(status: &Status, summary: &Summary) -> Vec<String> {
         found.push(format!("{locks} a waiter for more than {wait}"));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Namespace;
+
+    /// Records that are older than what was looked at may exist. So the overview does not say that there is no history.
+    #[test]
+    fn older_records_may_exist() {
+        let shown = |more_records| {
+            let screen = Screen {
+                layout: Layout::bare(&Namespace::default()),
+                commands: Commands { cli: String::new(), curl: String::new() },
+                figures: Vec::new(),
+                nodes: Vec::new(),
+                concerns: Vec::new(),
+                deadlocks: Vec::new(),
+                summary: Arc::default(),
+                records: Vec::new(),
+                more_records,
+                hidden: None,
+                locks_link: String::new(),
+                overdue_link: String::new(),
+                waiting_link: String::new(),
+            };
+            let text = screen.render().expect("rendered");
+            (text.contains("no recent record"), text.contains("no history yet"))
+        };
+        assert_eq!((shown(true), shown(false)), ((true, false), (false, true)));
+    }
 }

@@ -112,30 +112,130 @@ pub(super) async fn newest<S: LockService>(
 ) -> Result<Newest, ServiceError> {
     let applied = read(service, Query::Totals).await?.index;
     let (mut span, mut queries) = (8, 0);
-    let mut found = VecDeque::new();
+    let mut newest = Newest { records: Vec::new(), more: true };
     loop {
         let begin = Position { index: applied.saturating_sub(span), n: 0 };
-        let mut after = begin;
-        found.clear();
+        let (mut after, mut found) = (begin, VecDeque::new());
         let floor = loop {
+            if queries == limits::NEWEST_RECORDS_QUERIES_MAX {
+                // The end of this part was not read, so the records that were found in it are not the newest.
+                return Ok(newest);
+            }
+            queries += 1;
             let (namespace, lock) = (namespace.clone(), lock.cloned());
             let query = Query::History { namespace, lock, after: Some(after), rows: 0 };
             let QueryResult::History(HistoryPage { records, next, floor }) = read(service, query).await?.answer else {
                 return Err(unexpected());
             };
-            queries += 1;
             found.extend(records);
             found.drain(..found.len().saturating_sub(rows));
             match next {
-                Some(next) if after < next && queries < limits::NEWEST_RECORDS_QUERIES_MAX => after = next,
+                Some(next) if after < next => after = next,
                 Some(_) | None => break floor,
             }
             tokio::task::yield_now().await;
         };
         let whole = begin <= floor || begin.index == 0;
-        if found.len() == rows || whole || limits::NEWEST_RECORDS_QUERIES_MAX <= queries {
-            return Ok(Newest { more: !whole || found.len() == rows, records: found.into() });
+        newest = Newest { more: !whole || found.len() == rows, records: found.into() };
+        if newest.records.len() == rows || whole {
+            return Ok(newest);
         }
         span *= 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ChainHash, Event, EventKind, Reply, Subject, Totals, WallTime};
+    use crate::service::{Call, ClaimRef, Download, Events, Operation, RenewalCall, Status, Subscription};
+
+    /// Entries of the log that one query looks at.
+    const ENTRIES_A_PAGE: u64 = 400;
+
+    /// A service with the history of a busy namespace: each entry of the log is the record of a lock.
+    #[derive(Debug, Clone)]
+    struct Busy {
+        last: u64,
+        /// The entries of the lock that is asked for.
+        own: Vec<u64>,
+    }
+
+    impl LockService for Busy {
+        async fn query(&self, query: Query, _: Freshness) -> Result<QueryReply, ServiceError> {
+            let answer = if let Query::History { after, .. } = query {
+                let after = after.unwrap_or_default().index;
+                let seen = self.last.min(after + ENTRIES_A_PAGE);
+                let own = self.own.iter().filter(|index| after < **index && **index <= seen);
+                let next = (seen < self.last).then_some(Position { index: seen, n: 0 });
+                let records = own.map(|index| record(*index)).collect();
+                QueryResult::History(HistoryPage { records, next, floor: Position::default() })
+            } else {
+                QueryResult::Totals(Totals::default())
+            };
+            Ok(QueryReply { index: self.last, now: LogTime(0), answer })
+        }
+
+        async fn submit(&self, _: Call) -> Result<Reply, ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+
+        async fn renew(&self, _: Vec<RenewalCall>) -> Result<Vec<Reply>, ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+
+        async fn wait_outcome(&self, _: ClaimRef) -> Result<Reply, ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+
+        async fn subscribe(&self, _: Subscription) -> Result<Events, ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+
+        fn hold_events(&self, _: SessionId) -> Result<Events, ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+
+        async fn status(&self) -> Result<Status, ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+
+        async fn operate(&self, _: Operation) -> Result<(), ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+
+        async fn backup(&self) -> Result<Download, ServiceError> {
+            Err(ServiceError::Stopping)
+        }
+    }
+
+    /// Returns the record of an entry of the log.
+    fn record(index: u64) -> HistoryRecord {
+        let (position, none) = (Position { index, n: 0 }, ChainHash::BEGINNING);
+        let (at, wall, subject, kind) = (LogTime(index), WallTime(0), Subject::Cluster, EventKind::Reopened);
+        let event = Event { position, at, wall, namespace: None, subject, kind };
+        HistoryRecord { event, mode: None, limit: None, grant: None, previous: none, before: none, hash: none }
+    }
+
+    /// In a busy namespace the queries do not reach the oldest records of a lock. Its newest ones are shown, without
+    /// older ones that were found on the way, and the screen says that more may exist.
+    #[tokio::test]
+    async fn older_records_do_not_replace_the_newest() {
+        let lock = LockName::parse("nightly").expect("legal");
+        // The queries end in the part that begins at the first entry, and in one that begins later.
+        for (last, old) in [(30_000, 1_000), (100_000, 70_000)] {
+            let service = Busy { last, own: vec![old, last - 3_000, last - 5] };
+            let found = newest(&service, &Namespace::default(), Some(&lock), 30).await.expect("an answer");
+            let shown: Vec<_> = found.records.iter().map(|record| record.event.position.index).collect();
+            assert_eq!((shown, found.more), (vec![last - 3_000, last - 5], true), "of {last} entries");
+        }
+    }
+
+    /// A short history is read to its beginning: no older record exists.
+    #[tokio::test]
+    async fn a_short_history_is_whole() {
+        let service = Busy { last: 3_000, own: vec![1, 2_000] };
+        let found = newest(&service, &Namespace::default(), None, 30).await.expect("an answer");
+        assert_eq!((found.records.len(), found.more), (2, false));
     }
 }

@@ -7,8 +7,9 @@ use axum::response::{IntoResponse, Response};
 
 use super::layout::{Layout, html};
 use super::text::Link;
+use crate::http::api::RefusedByPort;
 use crate::model::{Invalid, Namespace};
-use crate::service::{Advice, ServiceError};
+use crate::service::{Advice, ErrorCode, ServiceError};
 
 /// Why a screen is not shown.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(super) struct Shown {
     sign_in: bool,
     /// The screen of the lock that an act was about.
     lock: Option<String>,
+    /// The code with which it counts as a refusal of the port. The service has counted its own.
+    code: Option<ErrorCode>,
 }
 
 #[derive(Template)]
@@ -44,7 +47,15 @@ struct Screen {
 
 impl Refused {
     pub(super) fn new(status: StatusCode, why: impl Into<String>, next: &'static str) -> Self {
-        Refused::Shown(Box::new(Shown { status, why: why.into(), next, sign_in: false, lock: None }))
+        Refused::Shown(Box::new(Shown { status, why: why.into(), next, sign_in: false, lock: None, code: None }))
+    }
+
+    /// The same as a refusal of the page itself, which the service does not see.
+    pub(super) fn counted(mut self, code: ErrorCode) -> Self {
+        if let Refused::Shown(shown) = &mut self {
+            shown.code = Some(code);
+        }
+        self
     }
 
     /// The refusal of an act that was submitted. It may have been done even if the caller is no principal any more: a
@@ -81,19 +92,20 @@ impl From<ServiceError> for Refused {
             (_, Advice::GiveUp) => ("A reload does not help.", false),
         };
         let status = StatusCode::from_u16(row.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Refused::Shown(Box::new(Shown { status, why: error.to_string(), next, sign_in, lock: None }))
+        Refused::Shown(Box::new(Shown { status, why: error.to_string(), next, sign_in, lock: None, code: None }))
     }
 }
 
 impl From<Invalid> for Refused {
     fn from(invalid: Invalid) -> Self {
         Refused::new(StatusCode::BAD_REQUEST, invalid.to_string(), "Correct the address of the page.")
+            .counted(ErrorCode::Invalid)
     }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let Shown { status, why, next, sign_in, lock } = match self {
+        let Shown { status, why, next, sign_in, lock, code } = match self {
             Refused::Moved(to) => return (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response(),
             Refused::Shown(shown) => *shown,
         };
@@ -105,7 +117,11 @@ impl IntoResponse for Refused {
             StatusCode::CONFLICT => "Nothing was done",
             _ => status.canonical_reason().unwrap_or("Refused"),
         };
-        html(status, &Screen { layout, title, why, next, lock })
+        let mut answer = html(status, &Screen { layout, title, why, next, lock });
+        if let Some(code) = code {
+            answer.extensions_mut().insert(RefusedByPort(code));
+        }
+        answer
     }
 }
 
@@ -130,5 +146,18 @@ mod tests {
         assert!(before.contains("Nothing was done.") && before.contains("the token is not known"), "{before}");
         assert!(!after.contains("Nothing was done") && after.contains("look at the lock before"), "{after}");
         assert!(after.contains("the token is not known") && after.contains(">Sign in<"), "{after}");
+    }
+
+    /// A malformed address counts as a refusal of the port. What the service refuses does not, because it counts that.
+    #[test]
+    fn only_refusals_of_the_page_itself_are_counted_here() {
+        let counted = |refused: Refused| {
+            let answer = refused.into_response();
+            answer.extensions().get::<RefusedByPort>().map(|RefusedByPort(code)| *code)
+        };
+        let malformed = Namespace::parse("").expect_err("too short");
+        assert_eq!(counted(malformed.clone().into()), Some(ErrorCode::Invalid));
+        assert_eq!(counted(ServiceError::Invalid(malformed.clone()).into()), None);
+        assert_eq!(counted(Refused::of_act(ServiceError::Invalid(malformed))), None);
     }
 }

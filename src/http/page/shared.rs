@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::http::scrape::Render;
 use crate::limits;
 use crate::model::{LogTime, Namespace};
-use crate::service::{LockService, NotSent, ServerInfo, ServiceError, Status};
+use crate::service::{LockService, ServerInfo, ServiceError, Status};
 
 /// What all screens of one node share.
 pub(super) struct Shared<S> {
@@ -51,6 +51,7 @@ impl<S: LockService> Shared<S> {
     ) -> Arc<Self> {
         Arc::new(Self {
             measures: Measures::new(render, info.node),
+            scans: Scans::new(info.node),
             service,
             info,
             clock: Arc::new(SystemClock::new()),
@@ -59,7 +60,6 @@ impl<S: LockService> Shared<S> {
             failures: Failures::default(),
             live: Arc::new(Semaphore::new(limits::LIVE_SCREENS_MAX)),
             stop,
-            scans: Scans::new(),
             status: Mutex::default(),
             grants: Mutex::default(),
             summaries: Mutex::default(),
@@ -95,7 +95,7 @@ impl<S: LockService> Shared<S> {
                 all.retain(|_, summarized| 1 < Arc::strong_count(summarized));
             }
             if limits::SUMMARIES_MAX <= all.len() && !all.contains_key(namespace) {
-                return Err(overloaded());
+                return Err(self.scans.overloaded());
             }
             Arc::clone(all.entry(namespace.clone()).or_default())
         };
@@ -109,10 +109,6 @@ impl<S: LockService> Shared<S> {
         *last = Some((TokioInstant::now() + rest, Arc::clone(&made)));
         Ok(made)
     }
-}
-
-fn overloaded() -> ServiceError {
-    ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::SUMMARY_MS })
 }
 
 /// Values of the counter of grants, with their log times, over the last minute.
@@ -137,7 +133,26 @@ impl Grants {
 
 #[cfg(test)]
 mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
     use super::*;
+    use crate::testing::Cluster;
+
+    /// A summary for which the node has no place counts as refused, although the service does not see it.
+    #[tokio::test]
+    async fn a_summary_without_a_place_is_counted() {
+        let cluster = Cluster::start(1, None).await.expect("started");
+        let (node, (_stop, stopped)) = (cluster.leader().await, watch::channel(false));
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let new = || Shared::new(node.service(), node.info(), false, Arc::new(String::new), stopped);
+        let shared = metrics::with_local_recorder(&recorder, new);
+        let read: Vec<_> = (0..limits::SUMMARIES_MAX).map(|_| Summarized::default()).collect();
+        let places = (0..).map(|number| Namespace::parse(&format!("read-{number}")).expect("legal"));
+        *shared.summaries.lock().await = places.zip(read.iter().cloned()).collect();
+        shared.summary(&shared.service, &Namespace::default()).await.expect_err("no place");
+        let (text, series) = (recorder.handle().render(), r#"lockkeeper_refusals_total{node="1",word="overloaded"} 1"#);
+        assert!(text.lines().any(|line| line == series), "{text}");
+    }
 
     /// The rate is that of the last minute, and unknown until a second was seen.
     #[test]

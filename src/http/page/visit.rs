@@ -39,6 +39,8 @@ pub(super) struct Arrival {
     pub(super) from: Option<IpAddr>,
     /// Whether others may read what is sent.
     pub(super) exposed: bool,
+    /// Whether the connection is in plain text, which a port with TLS may accept.
+    pub(super) plain: bool,
     /// Whether the browser says that a page of this port sent the request.
     pub(super) own_page: bool,
     /// The path and query, to return to.
@@ -60,6 +62,7 @@ impl Arrival {
             cookie: cookie.map(|(_, value)| value.to_owned()).filter(|_| !connection.exposed),
             from: connection.from.map(|from| from.ip()),
             exposed: connection.exposed,
+            plain: connection.plain,
             // A request with another origin, or from another site, does not get here.
             own_page: parts.headers.contains_key("origin") || site == Some(&b"same-origin"[..]),
             path: parts.uri.path_and_query().map_or("/".to_owned(), ToString::to_string),
