@@ -14,6 +14,7 @@ mod timing;
 mod tls;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -102,24 +103,26 @@ impl Config {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let (name, text) = (path.display().to_string(), text_of(path)?);
-        let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        // The names of the settings are ASCII.
+        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         Self::checked(Source { name: &name, text: &text }, variables, tls::check_files)
     }
 
     /// Checks a text, whose name in errors is `name`. A variable for a scalar key (such as `LOCKKEEPER_NODE` or
     /// `LOCKKEEPER_LISTEN__PEER`) replaces the value in the text. Other variables are ignored, except those that name
-    /// an unknown key.
+    /// an unknown key, or one that only the file can set.
     pub fn from_toml(
         name: &str,
         text: &str,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
+        let variables = variables.into_iter().map(|(name, value)| (name, value.into()));
         Self::checked(Source { name, text }, variables, |_| Ok(()))
     }
 
     fn checked(
         source: Source<'_>,
-        variables: impl IntoIterator<Item = (String, String)>,
+        variables: impl IntoIterator<Item = (String, OsString)>,
         check_files: fn(&Draft) -> Result<(), Refused>,
     ) -> Result<Self, ConfigError> {
         let mut draft = Draft::parse(source)?;

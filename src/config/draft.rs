@@ -1,6 +1,7 @@
 //! The settings as written: every value with its place in the file or environment. This file checks only their types.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -180,6 +181,10 @@ pub(super) const SCALARS: [&str; 45] = [
     "limits.watchers_a_principal",
 ];
 
+/// Keys of lists and of named sections. They have no variable, and neither have the keys below them.
+pub(super) const ONLY_IN_FILE: [&str; 5] =
+    ["member", "http.hosts", "quota.namespace", "metrics.namespaces", "metrics.class"];
+
 impl Draft {
     /// Parses the text. Refuses invalid TOML, unknown keys and values of a wrong type.
     pub(super) fn parse(source: Source<'_>) -> Result<Self, ConfigError> {
@@ -187,22 +192,31 @@ impl Draft {
     }
 
     /// Replaces values with those of environment variables. A variable that names an unknown key of a section is an
-    /// error.
-    pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, String)>) -> Result<(), Refused> {
+    /// error, and so is one for a key that only the file can set.
+    pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, OsString)>) -> Result<(), Refused> {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix("LOCKKEEPER_").map(|rest| rest.to_lowercase().replace("__", ".")) else {
                 continue;
             };
             // Variables of the command line have the same prefix, so only a variable that names a section can be a
             // mistake.
-            let of_clients = key == "cluster" && parse_cluster_id(&value).is_ok();
+            let of_clients = key == "cluster" && value.to_str().is_some_and(|id| parse_cluster_id(id).is_ok());
             if of_clients {
                 // For clients, the same variable holds the `cluster_id`. No name of a cluster looks like an id.
                 continue;
             }
             let place = Place::Variable(name);
+            let is_below =
+                |list: &str| key.strip_prefix(list).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
             if SCALARS.contains(&key.as_str()) {
+                let unreadable = |value: OsString| {
+                    Refused::new(&place, format!("{key} is not in UTF-8: {value:?}"), "write it in UTF-8")
+                };
+                let value = value.into_string().map_err(unreadable)?;
                 self.set(&key, Placed { value, place })?;
+            } else if key.contains('.') && ONLY_IN_FILE.into_iter().any(is_below) {
+                let problem = format!("only the file can set {key}");
+                return Err(Refused::new(&place, problem, "unset it, and write the setting in the file"));
             } else if key.contains('.') {
                 let known =
                     SCALARS.map(|key| format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"))).join(", ");

@@ -3,6 +3,8 @@
 mod page;
 mod tls;
 
+use std::os::unix::ffi::OsStringExt;
+
 use super::*;
 use crate::net::{ConnectionsMax, TlsFiles};
 
@@ -288,6 +290,43 @@ fn the_environment_lies_over_the_file() {
     let open = GOOD.replacen("client = \"127.0.0.1:7601\"", "client = \"0.0.0.0:7601\"", 1);
     let insecure = ("LOCKKEEPER_TLS__CLIENT__INSECURE".to_owned(), "true".to_owned());
     assert!(read(&open).is_err() && Config::from_toml("n1.toml", &open, [insecure]).is_ok());
+}
+
+/// A list and a named section have no variable, and the error says where to write them. The error of a key that does
+/// not exist lists the variables.
+#[test]
+fn lists_are_set_in_the_file_only() {
+    for (variable, key) in [
+        ("HTTP__HOSTS", "http.hosts"),
+        ("METRICS__NAMESPACES", "metrics.namespaces"),
+        ("METRICS__CLASS__NAME", "metrics.class.name"),
+        ("QUOTA__NAMESPACE__BATCH__COMMANDS_A_SECOND", "quota.namespace.batch.commands_a_second"),
+        ("MEMBER__ID", "member.id"),
+    ] {
+        let error = with(&format!("LOCKKEEPER_{variable}"), "x").expect_err("it has no variable").to_string();
+        let why = format!("only the file can set {key}; unset it, and write the setting in the file");
+        assert_eq!(error, format!("environment variable LOCKKEEPER_{variable}: {why}"));
+    }
+    for unknown in ["LOCKKEEPER_HTTP__HOSTSX", "LOCKKEEPER_QUOTA__NAMESPACES__A"] {
+        let error = with(unknown, "x").expect_err("no such key").to_string();
+        assert!(error.contains("there is no setting"), "{error}");
+    }
+    assert_eq!(with("LOCKKEEPER_MEMBER", "1").unwrap(), read(GOOD).unwrap(), "it may belong to another program");
+}
+
+/// A variable in another encoding is refused if it sets a value, because the node would run with another one.
+#[test]
+fn a_variable_in_another_encoding_is_refused() {
+    let with = |variable: &str| {
+        let variables = [(variable.to_owned(), OsString::from_vec(b"h\xe4fen".to_vec()))];
+        Config::checked(Source { name: "n1.toml", text: GOOD }, variables, |_| Ok(()))
+    };
+    for (variable, key) in [("DATA", "data"), ("CLUSTER", "cluster"), ("LOG__LEVEL", "log.level")] {
+        let error = with(&format!("LOCKKEEPER_{variable}")).expect_err("it must be refused").to_string();
+        let begins = format!("environment variable LOCKKEEPER_{variable}: {key} is not in UTF-8: ");
+        assert!(error.starts_with(&begins) && error.ends_with("; write it in UTF-8"), "{error}");
+    }
+    assert_eq!(with("LOCKKEEPER_ENDPOINTS").unwrap(), read(GOOD).unwrap(), "it is for clients");
 }
 
 /// Each scalar key can be set by its variable.
