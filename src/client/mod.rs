@@ -10,7 +10,8 @@
 //! - Dropped values are cleaned up: an acquire leaves no waiter, a guard leaves no lock. The session's task repeats the
 //!   clean-up until it is answered or the session ends; the end of the session ends all its holds and waits.
 //! - Validity is counted on the client's own clock, from before each request was sent, so that the client detects a
-//!   loss before another client can be granted the lock.
+//!   loss before another client can be granted the lock. Only a break, a hand-over and the operator's end of a session
+//!   grant the lock to the next client at once.
 //!
 //! A file of this module imports only from files above it in the list of `tests/tidy/client_files.rs`.
 

@@ -105,8 +105,8 @@ impl LockGuard {
         self.held.state()
     }
 
-    /// Waits until the lock is lost. Returns before another client may be granted the lock; after a break or a
-    /// hand-over it returns as soon as the client learns of it.
+    /// Waits until the lock is lost. Returns before another client may be granted the lock; after a break, a hand-over
+    /// or an operator's end of the session it returns as soon as the client learns of it.
     pub async fn lost(&self) -> Lost {
         self.watch().lost().await
     }
@@ -194,8 +194,9 @@ impl LockGuard {
         Permit::all(self.held.clone(), self.permits).one_by_one()
     }
 
-    /// Runs work while the lock is held. If the lock is lost first, the work is dropped at that moment, before another
-    /// client may be granted the lock.
+    /// Runs work while the lock is held. If the lock is lost first, the work is dropped when [`lost`](Self::lost)
+    /// returns: before another client may be granted the lock, except after a break, a hand-over or an operator's end
+    /// of the session.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         run_while_held(work, || self.lost(), || self.state()).await
     }

@@ -112,8 +112,8 @@ impl SetGuard {
         (self.guards[which].name().clone(), request)
     }
 
-    /// Runs work while all locks are held. If one of them is lost first, the work is dropped at that moment, before
-    /// another client may be granted that lock.
+    /// Runs work while all locks are held. If one of them is lost first, the work is dropped as by
+    /// [`LockGuard::run`].
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         run_while_held(work, || self.lost(), || self.state()).await
     }

@@ -82,7 +82,7 @@ class BaseHold:
         return self._state.valid_for
 
     def check(self) -> None:
-        """Reads the clock. Raises LockLost before another client may hold the lock, and NotHeld after a release."""
+        """Reads the clock. Raises LockLost if another client may hold the lock, and NotHeld after a release."""
         self._state.check()
 
     def on_lost(self, function: OnLost) -> None:
