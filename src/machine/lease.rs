@@ -279,19 +279,17 @@ impl Machine {
         new
     }
 
-    pub(super) fn lease_in_bounds(&self, field: DurationField, lease_ms: u64) -> Result<(), Refusal> {
-        Self::lease_at_most(self.ttl_ms_bounds().1, field, lease_ms)
-    }
-
     /// Checks the length of a renewal of a session's hold. A hold keeps the length that it was granted when `ttl_max`
     /// becomes less, so the bound is the largest that ever was, for which a restore waits.
     pub(super) fn hold_lease_in_bounds(&self, lease_ms: u64) -> Result<(), Refusal> {
-        let longest_ms = self.ttl_ms_bounds().1.max(self.state.globals.ttl_ms_max_ever);
-        Self::lease_at_most(longest_ms, DurationField::Lease, lease_ms)
+        if (limits::LEASE_MS_MIN..=self.state.globals.ttl_ms_max_ever).contains(&lease_ms) {
+            return Ok(());
+        }
+        self.lease_in_bounds(DurationField::Lease, lease_ms)
     }
 
-    fn lease_at_most(high: u64, field: DurationField, lease_ms: u64) -> Result<(), Refusal> {
-        let low = limits::LEASE_MS_MIN;
+    pub(super) fn lease_in_bounds(&self, field: DurationField, lease_ms: u64) -> Result<(), Refusal> {
+        let (low, high) = (limits::LEASE_MS_MIN, self.ttl_ms_bounds().1);
         if (low..=high).contains(&lease_ms) {
             return Ok(());
         }

@@ -119,6 +119,8 @@ pub(crate) struct Naive {
     settings: Option<ClusterSettings>,
     /// The longest TTL that an operator set.
     ttl_max: Option<u64>,
+    /// The largest value that the longest TTL ever had, if an operator has changed it.
+    ttl_max_ever: u64,
     nodes: Vec<Announcement>,
     sessions: Vec<Presence>,
     holds: Vec<Hold>,

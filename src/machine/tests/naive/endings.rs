@@ -18,7 +18,7 @@ impl Naive {
                 Outcome::Renewed { deadline: session.deadline, attempt, token: None }
             }
             RenewalTarget::Hold { lock, session: id, token, lease_ms } => {
-                if let Some(refused) = self.lease_bounds(*lease_ms) {
+                if let Some(refused) = self.hold_lease_bounds(*lease_ms) {
                     return refused;
                 }
                 let in_time = |end: LogTime| receipt <= end && previous <= end;

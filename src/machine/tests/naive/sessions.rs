@@ -14,6 +14,7 @@ impl Naive {
             let advice = BoundAdvice::RestoresWait;
             return Outcome::Refused(Refusal::OutOfBounds { field, low, high, value, advice });
         }
+        self.ttl_max_ever = self.ttl_max_ever.max(self.bounds().1).max(value);
         self.ttl_max = Some(value);
         Outcome::Done
     }
@@ -36,6 +37,11 @@ impl Naive {
         let advice = BoundAdvice::HoldASession;
         let refusal = Refusal::OutOfBounds { field, low, high, value, advice };
         (value < low || high < value).then_some(Outcome::Refused(refusal))
+    }
+
+    /// A hold keeps the length of its lease when the longest TTL becomes less.
+    pub(super) fn hold_lease_bounds(&self, value: u64) -> Option<Outcome> {
+        if (1..=self.ttl_max_ever).contains(&value) { None } else { self.lease_bounds(value) }
     }
 
     pub(super) fn open(&mut self, open: &OpenSession) -> Outcome {
