@@ -15,6 +15,7 @@ use super::sign_ins::SignIn;
 use super::text::{Client, Link, operand, span};
 use super::visit::{Visit, sign_in_link};
 use crate::client::{Retry, operated};
+use crate::http::api::RefusedByPort;
 use crate::limits;
 use crate::model::{
     BreakReport, Command, FencingToken, LockKey, LogTime, Manage, Managing, Outcome, Query, QueryResult, Reason,
@@ -212,7 +213,9 @@ async fn act<S: LockService>(
     }
     let report = if breaks { Some(would_break(&visit, &act).await?) } else { None };
     let why = why.to_owned();
-    Ok(html(StatusCode::BAD_REQUEST, &Screen { refused, report, why, ..act.screen(&visit, layout) }))
+    let mut answer = html(StatusCode::BAD_REQUEST, &Screen { refused, report, why, ..act.screen(&visit, layout) });
+    answer.extensions_mut().insert(RefusedByPort(ErrorCode::Invalid));
+    Ok(answer)
 }
 
 /// Does it, and returns what a break did.

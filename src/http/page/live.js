@@ -43,6 +43,8 @@
     held = typing();
     if (held) { say(); return; }
     busy = true;
+    /* Without messages, only this answer shows that the node works. */
+    const late = setTimeout(() => { if (!notified) { lost = true; say(); } }, 25000);
     try {
       /* A busy node lets some screens wait for their turn. */
       const answer = await fetch(location.href, { signal: AbortSignal.timeout(60000) });
@@ -58,6 +60,7 @@
       }
       lost = false;
     } catch (error) { lost = true; }
+    clearTimeout(late);
     say();
     busy = false;
     if (again) { again = false; setTimeout(read, 1000); }
@@ -72,10 +75,15 @@
     source = new EventSource("/page/live");
     source.onmessage = () => { lost = false; notified = true; wait(25000); read(); };
     source.onerror = () => {
-      if (source.readyState !== EventSource.CLOSED) { lost = true; say(); return; }
+      if (source.readyState !== EventSource.CLOSED) {
+        /* If no message ever arrived, the read decides. */
+        if (notified) lost = true; else read();
+        say();
+        return;
+      }
       /* The node has no place for another stream, or refuses the caller. The answer to a read says which. */
       stop();
-      notified = false;
+      notified = lost = false;
       wait(10000);
       say();
       read();

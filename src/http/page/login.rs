@@ -18,6 +18,7 @@ use super::shared::Shared;
 use super::text::span;
 use super::visit::{Arrival, Visit, cookie_name};
 use crate::auth::{TokenHash, Who};
+use crate::http::api::RefusedByPort;
 use crate::limits;
 use crate::net::ConnectionInfo;
 use crate::service::{ErrorCode, LockService, ServiceError, Source};
@@ -90,30 +91,39 @@ pub(super) async fn sign_in<S: LockService>(
 ) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
     let arrival = Arrival::new(&parts, &shared)?;
-    let refused =
+    let screen =
         |status, why: String| -> Result<Response, Refused> { Ok(html(status, &Screen::new(&shared, &arrival, why)?)) };
+    let refused = |code, status, why| -> Result<Response, Refused> {
+        let mut answer = screen(status, why)?;
+        answer.extensions_mut().insert(RefusedByPort(code));
+        Ok(answer)
+    };
     if !shared.service.knows_callers() || arrival.exposed {
-        return refused(StatusCode::FORBIDDEN, String::new());
+        return refused(ErrorCode::NotPermitted, StatusCode::FORBIDDEN, String::new());
     }
     let form = Form::read(&arrival, &parts.headers, body).await?;
     // Text that is no token is no guess, but a mistake.
     let token = match TokenHash::of(form.field("token")) {
         Ok(token) => token,
-        Err(error) => return refused(StatusCode::UNAUTHORIZED, format!("The sign-in was refused: {error}.")),
+        Err(error) => {
+            let why = format!("The sign-in was refused: {error}.");
+            return refused(ErrorCode::Invalid, StatusCode::UNAUTHORIZED, why);
+        }
     };
     let from = arrival.from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     if let Err(wait) = shared.failures.permit(from, shared.clock.now()) {
         let most = limits::SIGN_IN_TRIES_MAX;
         let wait = span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let why = format!("{from} has sent {most} unknown tokens within a minute: try again in {wait}.");
-        return refused(StatusCode::TOO_MANY_REQUESTS, why);
+        return refused(ErrorCode::Overloaded, StatusCode::TOO_MANY_REQUESTS, why);
     }
     match known(&shared, &parts, token) {
         Ok(()) => {
             shared.failures.succeeded(from);
             Ok(signed_in(&shared, &arrival, token))
         }
-        Err(error) => refused(StatusCode::UNAUTHORIZED, format!("The sign-in was refused: {}.", reason(error))),
+        // The service has counted it.
+        Err(error) => screen(StatusCode::UNAUTHORIZED, format!("The sign-in was refused: {}.", reason(error))),
     }
 }
 
