@@ -62,7 +62,8 @@ fn a_second_term_hurries_the_kill() {
 fn term_does_not_delay_the_kill_after_a_loss() {
     let journal = Journal::new();
     let mut command = wrapper(stubborn(&journal));
-    let mut child = command.env("LASTS_MS", "2000").env("STOP_AFTER_MS", "120000").spawn().unwrap();
+    let mut child =
+        command.env("LASTS_MS", "6000").env("KILL_AFTER_MS", "4000").env("STOP_AFTER_MS", "120000").spawn().unwrap();
     journal.wait_for("asked");
     kill_process(pid(&child), Signal::TERM).unwrap();
     assert_eq!(ended(&mut child).code(), Some(76));
@@ -99,7 +100,7 @@ fn a_suspend_counts_for_the_loss() {
 fn a_request_sends_its_signal() {
     let journal = Journal::new();
     let script = format!("trap 'exit 12' USR2; echo ready > {0}; while :; do sleep 0.01; done", shown(&journal.path()));
-    assert_eq!(code_of(wrapper(script).env("ASKED_MS", "1000")), Some(12));
+    assert_eq!(code_of(wrapper(script).env("ASKED_WITH", journal.path())), Some(12));
 }
 
 /// If the hold ends with the command itself, processes left in its group are neither awaited nor killed.

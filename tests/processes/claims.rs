@@ -136,10 +136,12 @@ fn requests_reach_the_holder(endpoints: &str) {
         assert_eq!(ask.env("USER", "ana").status().unwrap().code(), Some(0));
     };
 
-    let script = "trap 'exit 7' USR1; while :; do sleep 0.05; done";
-    let command = ["lock", "cl/ask", "--on-ask", "USR1", "-c", script];
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    let script = format!("trap 'exit 7' USR1; echo > {}; while :; do sleep 0.05; done", ready.display());
+    let command = ["lock", "cl/ask", "--on-ask", "USR1", "-c", &script];
     let mut child = lockkeeper(endpoints, &command).spawn().unwrap();
-    block_until("a holder", || count(endpoints, "cl/ask", "holders") == 1);
+    block_until("the trap of the command", || ready.exists());
     ask();
     let mut printed = String::new();
     child.stderr.take().unwrap().read_to_string(&mut printed).unwrap();

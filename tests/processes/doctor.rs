@@ -60,10 +60,13 @@ pub(crate) fn top(cluster: &Cluster, options: &[&str]) -> Value {
 #[tokio::test]
 async fn what_is_broken_is_named() {
     let mut cluster = Cluster::start().await;
-    let examined = doctor(&cluster, 1);
-    for check in ["config", "data", "ports", "exposure", "quorum", "versions"] {
-        assert_eq!(examined.level(check), "ok", "{check}: {}", examined.text);
-    }
+    let sound = ["config", "data", "ports", "exposure", "quorum", "versions"];
+    // An election on a busy machine fails the quorum until it is over.
+    let examined = wait_for("a healthy cluster", async || {
+        let examined = doctor(&cluster, 1);
+        if sound.iter().all(|check| examined.level(check) == "ok") { Ok(examined) } else { Err(examined.text) }
+    })
+    .await;
     for check in ["clock", "limits", "space", "disk", "round trip", "last hour"] {
         assert!(!examined.level(check).is_empty(), "{check} was not made: {}", examined.text);
     }
@@ -72,8 +75,8 @@ async fn what_is_broken_is_named() {
     // Without addresses, the members of the configuration are asked.
     let file = cluster.config(1).to_string_lossy().into_owned();
     let mut alone = cluster.command(&["doctor", "--config", &file, "--json"]);
-    let examined = examine(alone.env_remove("LOCKKEEPER_ENDPOINTS"));
-    assert_eq!(examined.level("quorum"), "ok", "{}", examined.text);
+    alone.env_remove("LOCKKEEPER_ENDPOINTS");
+    wait_until("the quorum is there", async || examine(&mut alone).level("quorum") == "ok").await;
 
     // The node runs, and another process has the port that its changed file names.
     let own = fs::read_to_string(cluster.config(1)).expect("a configuration");

@@ -147,7 +147,9 @@ fn script(page: &str, lines: &[Line], base: u16) -> String {
     let mut script = String::from(
         "lasting=()\n\
          stop_lasting() { [ ${#lasting[@]} = 0 ] || { kill \"${lasting[@]}\"; wait \"${lasting[@]}\"; }; lasting=(); } 2> /dev/null\n\
-         serves() { for _ in {1..200}; do lockkeeper status > /dev/null 2>&1 && return; sleep 0.1; done; exit 1; }\n",
+         serves() { for _ in {1..200}; do lockkeeper status > /dev/null 2>&1 && return; sleep 0.1; done; exit 1; }\n\
+         is_held() { lockkeeper show \"$1\" --json | grep -q '\"token\":'; }\n\
+         holds() { for _ in {1..200}; do is_held \"$1\" && return; sleep 0.1; done; }\n",
     );
     let starts = ["cluster/run.sh start", "lockkeeper dev"];
     if !lines.iter().any(|line| starts.iter().any(|start| line.command.starts_with(start))) {
@@ -168,6 +170,12 @@ fn script(page: &str, lines: &[Line], base: u16) -> String {
         writeln!(script, "{{ {command}\n}} {into}\ncode=$?").expect("memory");
         let report = format!("{page}:{number}: exit code $code, and not {code}");
         writeln!(script, "[ $code = {code} ] || {{ echo \"{report}\" >&2; exit 1; }}").expect("memory");
+        // A user enters the next command when this one holds its lock.
+        let bare = command.split(" #").next().expect("a command").trim_end();
+        if let Some(words) = bare.strip_suffix('&').and_then(|bare| bare.strip_prefix("lockkeeper lock ")) {
+            let name = words.split_whitespace().next().expect("a name");
+            writeln!(script, "holds {name}").expect("memory");
+        }
         // A user enters the next command seconds later, when a leader has been elected. The script waits for the leader
         // instead.
         if command.starts_with("cluster/run.sh ") && !command.ends_with(" stop") {

@@ -67,6 +67,13 @@ pub(crate) async fn until(what: &str, mut is_met: impl AsyncFnMut() -> bool) {
     assert!(tokio::time::timeout(PATIENT, met).await.is_ok(), "not in time: {what}");
 }
 
+/// Waits until the cluster's log time has advanced by at least this much.
+pub(crate) async fn passes<S: LockService>(client: &Client<S>, time: Duration) {
+    let now = async || client.status().await.expect("a status").log_time;
+    let end = now().await.after_ms(u64::try_from(time.as_millis()).expect("a short time"));
+    until("log time advances", async || end <= now().await).await;
+}
+
 /// Waits until the lock has this many holders and waiters.
 pub(crate) async fn in_use<S: LockService>(client: &Client<S>, name: &str, holders: usize, waiters: usize) {
     let met = async {

@@ -53,7 +53,8 @@ def _free_ports(count: int) -> list[int]:
     while len(sockets) < count:
         taken = socket.socket()
         try:
-            taken.bind(("127.0.0.1", random.randrange(20_001, 32_000)))
+            # Above the ports of the tests in Rust (`tests/processes/ports.rs`), and below those that Linux gives away.
+            taken.bind(("127.0.0.1", random.randrange(32_100, 32_760)))
         except OSError:
             taken.close()
             continue

@@ -384,7 +384,7 @@ def test_a_break_before_the_stream_has_its_reason(nodes: Nodes, monkeypatch: pyt
         yield from ()
 
     monkeypatch.setattr("lockkeeper_client.sync.follow", no_stream)
-    with nodes.client(ttl=1) as lk, nodes.client() as other:
+    with nodes.client(ttl=3) as lk, nodes.client() as other:
         hold = lk.lock("events-unseen").acquire()
         other.call("break", lock="events-unseen", token=str(hold.token), why="stuck")
         await_true(lambda: hold.lost, "the loss")

@@ -20,21 +20,12 @@ mod simple_locks;
 mod token_lock;
 mod zookeeper;
 
-use std::time::Duration;
-
 use lockkeeper::client::Client;
 use lockkeeper::service::LockService;
 
-use crate::suite::{in_use, until};
+use crate::suite::{in_use, passes};
 
 /// Waits until the lock has no holder and no waiter.
 async fn ended<S: LockService>(client: &Client<S>, name: &str) {
     in_use(client, name, 0, 0).await;
-}
-
-/// Waits until the cluster's log time has advanced by at least this much.
-async fn passes<S: LockService>(client: &Client<S>, time: Duration) {
-    let now = async || client.status().await.expect("a status").log_time;
-    let end = now().await.after_ms(u64::try_from(time.as_millis()).expect("a short time"));
-    until("log time advances", async || end <= now().await).await;
 }

@@ -16,7 +16,7 @@ use lockkeeper::service::{ErrorCode, LockService};
 use super::all::{OUTAGE, cut};
 use super::probe::Probe;
 use super::{ended, passes};
-use crate::suite::{LONG, POLL, SHORT, client, session, short_session, until};
+use crate::suite::{LONG, PATIENT, POLL, SHORT, client, session, short_session, until};
 
 /// A model of the documents of the originals: name, `locked`, and `expireAt`.
 #[derive(Default)]
@@ -172,7 +172,8 @@ async fn w_flag_01_a_crash_sets_it_back<S: LockService>(service: S) {
 async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(service: S) {
     let (faulty, faults) = crate::faulty::Faulty::new(service);
     let client = client(faulty, "lease-01");
-    let period = SHORT * 12;
+    // Longer than a slow machine stalls.
+    let period = SHORT * 28;
     let lock = LeaseLock::new(client.clone(), period);
     let guard = lock.take("k").await.expect("answered").expect("free");
     let kept = async {
@@ -190,7 +191,7 @@ async fn r_lease_01_r_lease_03_r_lease_04_kept_by_its_renewals<S: LockService>(s
             tokio::time::sleep(POLL).await;
         }
     };
-    tokio::time::timeout(LONG, kept).await.expect("renewed");
+    tokio::time::timeout(PATIENT, kept).await.expect("renewed");
     assert_eq!(faults.renewals_forbidden.load(SeqCst), 0, "one renewal has failed");
     assert!(9 <= guard.renewals().len(), "without one in every period it would have ended");
     assert!(guard.release().await.expect("still held"));

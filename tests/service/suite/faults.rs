@@ -165,14 +165,15 @@ pub(crate) async fn waiting_for_a_free_lock_survives_missed_events<S: LockServic
 /// Calls to an unreachable service are retried up to the client's limit, and then return the error.
 pub(crate) async fn an_outage_is_reported<S: LockService>(service: S) {
     let (faulty, faults) = Faulty::new(service);
-    let client = client(faulty, "outage").request_wait(SHORT);
-    let session = client.session().open().await.expect("opened");
+    let patient = client(faulty, "outage");
+    // Long enough to open a session on a busy machine. The session's calls have the same limit.
+    let session = patient.clone().request_wait(SHORT * 40).session().open().await.expect("opened");
     faults.answers_lost.store(u32::MAX, SeqCst);
     let error = session.lock("a").acquire().await.expect_err("no answers");
     assert_eq!(error.code(), ErrorCode::Unknown);
     faults.answers_lost.store(0, SeqCst);
     // The request may have been granted; the session task withdraws it as soon as the service answers again.
-    in_use(&client, "a", 0, 0).await;
+    in_use(&patient, "a", 0, 0).await;
 }
 
 /// A session whose stream ended attaches again and keeps its locks.

@@ -6,7 +6,7 @@ use lockkeeper::client::{ClientError, HoldState};
 use lockkeeper::model::{EndReason, EventKind, Setting};
 use lockkeeper::service::{ErrorCode, LockService};
 
-use super::{LONG, client, in_use, short_session, until};
+use super::{LONG, client, in_use, passes, until};
 
 /// Dropping the last reference to a session closes it and frees all its locks.
 pub(crate) async fn dropping_the_last_handle_closes_the_session<S: LockService>(service: S) {
@@ -37,10 +37,11 @@ pub(crate) async fn closing_a_session_wakes_the_next<S: LockService>(service: S)
 
 /// A renewed session outlives its TTL.
 pub(crate) async fn a_session_is_renewed<S: LockService>(service: S) {
-    let session = short_session(service, "renewed").await;
+    let client = client(service, "renewed");
+    // Longer than a slow machine stalls.
+    let session = client.session().ttl(Duration::from_secs(3)).open().await.expect("opened");
     let guard = session.lock("a").acquire().await.expect("free");
-    let work = tokio::time::sleep(session.ttl() * 3);
-    guard.run(work).await.expect("held the whole time");
+    guard.run(passes(&client, session.ttl() * 3 / 2)).await.expect("held the whole time");
     guard.release().await.expect("released");
 }
 
