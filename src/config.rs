@@ -109,8 +109,12 @@ impl Config {
     }
 
     /// Checks a text, whose name in errors is `name`. A variable for a scalar key (such as `LOCKKEEPER_NODE` or
-    /// `LOCKKEEPER_LISTEN__PEER`) replaces the value in the text. Other variables are ignored, except those that name
-    /// an unknown key, or one that only the file can set.
+    /// `LOCKKEEPER_LISTEN__PEER`) replaces the value in the text. Other variables without a section, such as
+    /// `LOCKKEEPER_ENDPOINTS`, are ignored.
+    ///
+    /// # Errors
+    /// The text or a value is not valid. Or a variable with a section names an unknown key, or one that only the file
+    /// can set.
     pub fn from_toml(
         name: &str,
         text: &str,

@@ -254,7 +254,7 @@ async function ended(browser) {
 }
 
 // A screen that gets no messages reloads, and never says that the node does not answer: one beyond the number that a
-// node notifies, and one behind a proxy that collects the messages.
+// node notifies, and one behind a proxy that buffers the messages.
 async function notNotified(browser) {
   const refuse = async (page) => {
     await page.setRequestInterception(true);

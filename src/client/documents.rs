@@ -48,8 +48,8 @@ impl<S: LockService> Client<S> {
         self.grab_noting_doubt(name, None, new, &mut false).await
     }
 
-    /// Takes a lock whose document is free or still has the `ts` that the caller saw. A refusal is not remembered, as
-    /// that of a [grab](Self::grab).
+    /// Takes a lock whose document is free or still has the `ts` that the caller saw. As with [`grab`](Self::grab), a
+    /// refusal is not remembered.
     pub async fn overtake(&self, name: &str, seen: DocumentId, new: NewDocument) -> Result<Grabbed, ClientError> {
         self.grab_noting_doubt(name, Some(seen), new, &mut false).await
     }

@@ -138,8 +138,9 @@ impl<S: LockService> TokenFilter<S> {
     /// Waits until the valid tokens meet the condition, and returns them.
     ///
     /// # Errors
-    /// The client may no longer read the tokens: its right or its token was withdrawn. Every later wait has the same
-    /// error, unless the condition is met already.
+    /// The client may no longer read the tokens: its right was withdrawn, or its access token was revoked or has
+    /// expired. [`ServiceError::Stopping`] if the runtime of the filter stops. Every later wait returns the same error,
+    /// unless the condition is met already.
     pub async fn wait_for(&mut self, condition: impl FnMut(&ValidTokens) -> bool) -> Result<ValidTokens, ClientError> {
         let met = self.valid.wait_for(condition).await;
         met.map(|valid| valid.clone()).map_err(|_| {

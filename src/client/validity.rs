@@ -123,7 +123,7 @@ impl Validity {
         self.answered
     }
 
-    /// Returns the time from the answered entry to the deadline.
+    /// Returns the time in milliseconds from the entry that set the deadline until the deadline.
     pub(crate) fn granted_ms(&self) -> u64 {
         self.deadline.ms_since(self.newest.0)
     }

@@ -191,8 +191,8 @@ impl Draft {
         toml::from_str(source.text).map_err(|error| source.error(unreadable(&error, source.text)))
     }
 
-    /// Replaces values with those of environment variables. A variable that names an unknown key of a section is an
-    /// error, and so is one for a key that only the file can set.
+    /// Replaces values with those of environment variables. A variable with a section is an error if its key is
+    /// unknown, or if only the file can set the key.
     pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, OsString)>) -> Result<(), Refused> {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix("LOCKKEEPER_").map(|rest| rest.to_lowercase().replace("__", ".")) else {

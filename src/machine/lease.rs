@@ -279,8 +279,9 @@ impl Machine {
         new
     }
 
-    /// Checks the length of a renewal of a session's hold. A hold keeps the length that it was granted when `ttl_max`
-    /// becomes less, so the bound is the largest that ever was, for which a restore waits.
+    /// Checks the length of a renewal of a session's hold. An operator may have lowered `ttl_max` since the grant, so
+    /// the upper bound is the largest `ttl_max` that the cluster ever had. A restore from a backup waits that long. A
+    /// refusal names the setting.
     pub(super) fn hold_lease_in_bounds(&self, lease_ms: u64) -> Result<(), Refusal> {
         if (limits::LEASE_MS_MIN..=self.state.globals.ttl_ms_max_ever).contains(&lease_ms) {
             return Ok(());

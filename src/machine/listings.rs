@@ -96,7 +96,7 @@ impl Machine {
             WhichPings::After(None) => ("".into(), None),
             WhichPings::Of(of) => (Arc::clone(of), Some(of)),
         };
-        let pinged = self.state.processes.range((namespace.clone(), ProcessId::bound(Arc::clone(&from)))..);
+        let pinged = self.state.processes.range((namespace.clone(), ProcessId::search_bound(Arc::clone(&from)))..);
         let pinged = pinged.take_while(|((of, _), _)| of == namespace);
         let mut pinged = pinged.map(|((_, process), record)| (process.as_str(), record.ping)).peekable();
         let renewed = self.state.index.processes.range((namespace.clone(), from, SessionId::new(0, 0))..);

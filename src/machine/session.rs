@@ -185,7 +185,7 @@ impl Machine {
 
     /// Like [`end_session`](Self::end_session). If an operator ended it, `broken` is the operator and the reason.
     fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
-        self.end_due_before(id);
+        self.end_overdue_claims(id);
         let Some(session) = self.state.remove_session(id) else { return 0 };
         let ended = session.locks() + 1;
         let SessionRecord { namespace, principal, handle, .. } = session.record;
@@ -214,8 +214,9 @@ impl Machine {
         ended
     }
 
-    /// Ends the session's holds and waits that ended before the session itself, and that the sweep has left.
-    fn end_due_before(&mut self, id: SessionId) {
+    /// Ends those holds and waits of the session whose own end came before the session's, and which the unfinished
+    /// sweep has not reached.
+    fn end_overdue_claims(&mut self, id: SessionId) {
         let Some(session) = self.state.session(id).filter(|_| self.sweep_incomplete) else { return };
         let end = session.record.deadline.min(self.state.globals.now);
         // A hold that was acquired several times has as many claims.

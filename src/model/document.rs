@@ -85,7 +85,7 @@ impl ProcessId {
     }
 
     /// The bound of a search by name. The text need not be the legal name of a process.
-    pub(crate) fn bound(text: Arc<str>) -> Self {
+    pub(crate) fn search_bound(text: Arc<str>) -> Self {
         Self(text)
     }
 }

@@ -111,13 +111,14 @@ impl Act {
 }
 
 impl Node {
-    /// Executes an act between two lines of the audit log, if the node has one: what the caller asks for, and the
-    /// result. A caller that the rules of this node do not permit the act is refused before, and so is one that sends
-    /// too many, so that neither can fill the log. `refusal` finds what the machine refused in a result. An act that
-    /// has begun continues without its caller.
+    /// Executes an act. If the node has an audit log, the log gets a line with what the caller asks for, and one with
+    /// the result. Neither a caller without the right nor one that sends too many acts can fill the log: both are
+    /// refused before the first line. Without a log, the number of acts has no limit. `refusal` finds what the machine
+    /// refused in a result. The act continues if its caller disconnects; only a backup ends then.
     ///
     /// # Errors
-    /// The act failed, or it was not executed because there are too many of its caller, or the log cannot be written.
+    /// The act failed. Or it was not executed: the caller lacks the right or sends too many acts, the log cannot be
+    /// written, or the node stops.
     pub(super) async fn audited<T: Send + 'static>(
         &self,
         act: Act,

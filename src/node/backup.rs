@@ -15,7 +15,7 @@ use crate::raft::Backup;
 use crate::service::{Freshness, LockService, NotSent, ServiceError};
 use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
 
-/// Takes the parts of a backup to its caller.
+/// Sends the parts of a backup, or the error that ends it, to the caller.
 type Parts = mpsc::Sender<Result<Bytes, ServiceError>>;
 
 impl Node {

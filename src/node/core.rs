@@ -71,8 +71,8 @@ pub(super) struct Core {
     pub(super) connections: ConnectionsMax,
     /// Held during a transfer of leadership. Each transfer pauses the queue, and would end the pause of another one.
     pub(super) transfer: tokio::sync::Mutex<()>,
-    /// Written while this node, the leader, checks and makes a change of the members, because each check needs the
-    /// result of the change before. Read while this node transfers leadership.
+    /// Write-locked while this node, as the leader, checks and makes a change of the members: each check needs the
+    /// result of the previous change. Read-locked by a transfer or a close, which would leave a change half-way.
     pub(super) changing_members: tokio::sync::RwLock<()>,
     /// When this node began to lead in its last term; `None` before it leads.
     pub(super) leads_since: Mutex<Option<Instant>>,

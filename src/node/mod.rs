@@ -211,15 +211,16 @@ impl Node {
     /// Transfers leadership, ends all tasks of this node, and closes its files.
     pub async fn close(&self) {
         let grace = Duration::from_millis(limits::CLOSE_WAIT_MS);
-        // No change of the members begins from now on, and one that has begun is not left half-way.
-        let none_changes = tokio::time::timeout(grace, self.core.changing_members.read()).await;
+        // The end of this node would leave a change of the members half-way. If the change takes longer than this, the
+        // node closes all the same.
+        let no_change = tokio::time::timeout(grace, self.core.changing_members.read()).await;
         self.hand_over_now().await;
         self.core.stop.send_replace(true);
         self.core.shared.claim_waiters.wake_all();
         if let Err(error) = self.core.consensus.shutdown().await {
             tracing::warn!(node = self.core.id, %error, "the last checkpoint was not written; the log has everything");
         }
-        drop(none_changes);
+        drop(no_change);
         self.core.raft_ended.send_replace(true);
         let mut running = std::mem::take(&mut *self.tasks.running.lock());
         let ended = async { while running.join_next().await.is_some() {} };

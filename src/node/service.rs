@@ -141,7 +141,7 @@ impl LockService for Node {
             begin.send(()).ok();
             node.backup_here(in_progress, sender).await
         };
-        // To make a large file takes longer than a client waits for an answer.
+        // The download begins before the file is made: making a large file can take longer than a client waits.
         tokio::select! {
             biased;
             Ok(()) = begun => Ok(download),

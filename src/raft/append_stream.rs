@@ -82,7 +82,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             outgoing.send(first).await.map_err(|_| "the stream of appends is closed".to_owned())?;
             let mut client = connection.client.clone();
             let opened = client.appends(ReceiverStream::new(messages)).await;
-            let incoming = opened.map_err(|status| peer.network.failure(&status))?.into_inner();
+            let incoming = opened.map_err(|status| peer.network.note_failure(&status))?.into_inner();
             Ok(Self {
                 input,
                 input_ended: false,
@@ -219,7 +219,7 @@ async fn answered(
     match timeout_at(deadline, incoming.message()).await {
         Ok(Ok(Some(answer))) => Ok(answer),
         Ok(Ok(None)) => Err("the follower ended the stream of appends".to_owned()),
-        Ok(Err(status)) => Err(network.failure(&status)),
+        Ok(Err(status)) => Err(network.note_failure(&status)),
         Err(_) => Err(late()),
     }
 }

@@ -27,7 +27,7 @@ pub enum MembershipChange {
     RemoveVoter(u64),
     /// Removes a learner from the members.
     RemoveLearner(u64),
-    /// Finishes a change that an earlier leader left half-way, as that leader planned it. Otherwise changes nothing.
+    /// Finishes a change that an earlier leader left half-way, as that leader planned it. Changes nothing if none is.
     Finish,
 }
 
@@ -92,9 +92,10 @@ impl Consensus {
         let Err(error) = changed.map_err(refused) else { return Ok(()) };
         let not_sent = matches!(error, MembershipError::Propose(ProposeError::NotSent { .. }));
         if not_sent && self.membership_id() != before {
-            return Err(
-                ProposeError::Unknown("another node leads since the first half of the change".to_owned()).into()
-            );
+            return Err(ProposeError::Unknown(
+                "this node lost leadership after it had written the first half of the change".to_owned(),
+            )
+            .into());
         }
         Err(error)
     }

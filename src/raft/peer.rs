@@ -28,7 +28,7 @@ impl Network {
 
     /// Returns the message of a failed call. Stops this node if the other one reports that this node was removed or
     /// that its disk was replaced.
-    pub(super) fn failure(&self, status: &Status) -> String {
+    pub(super) fn note_failure(&self, status: &Status) -> String {
         if status.code() == Code::DataLoss {
             self.shared.fail(status.message());
         }
@@ -82,7 +82,7 @@ pub(super) async fn call_until<T>(
                 Ok(response.into_inner())
             }
             Err(status) => {
-                let why = network.failure(&status);
+                let why = network.note_failure(&status);
                 // A refusal is an answer, so the connection works.
                 if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied) {
                     borrowed.succeeded();

@@ -68,7 +68,7 @@ impl State {
         self.locks.get(key).into_iter().flat_map(|lock| &lock.holders).map(|(token, holder)| (*token, &**holder))
     }
 
-    /// What this ended hold keeps closed.
+    /// Returns what this hold still keeps closed after its end, or after it returned permits.
     pub(crate) fn delayed(&self, key: &LockKey, token: FencingToken) -> Option<&Delayed> {
         self.locks.get(key)?.delays.get(&token)
     }

@@ -144,7 +144,7 @@ impl<S: LockService> SessionBuilder<S> {
             }
             // An attempt whose answer was lost opened the session, and it has ended since.
             open.handle = random();
-            // Nothing of that attempt is left, so no doubt is, either.
+            // That session has ended, so the lost answer leaves no doubt about the next one.
             retry = settings.retry();
         }
     }

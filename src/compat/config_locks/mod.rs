@@ -33,8 +33,8 @@ use crate::service::LockService;
 use pinger::Unlocks;
 
 /// The lock manager of one process. It pings for its process until it is dropped. Its locks then remain and can be
-/// taken over, as after a crash, also those that were dropped just before. [`shut_down`](Self::shut_down) stops it
-/// cleanly.
+/// taken over, as after a crash. So do locks that were dropped but not yet unlocked. [`shut_down`](Self::shut_down)
+/// stops it cleanly.
 pub struct ConfigLocks<S: LockService> {
     client: Client<S>,
     process: ProcessId,
@@ -57,7 +57,8 @@ impl<S: LockService> ConfigLocks<S> {
         manager
     }
 
-    /// Creates a manager that pings, and unlocks dropped locks, only when [`ping`](Self::ping) is called.
+    /// Creates a manager without a background task. It pings only when [`ping`](Self::ping) is called. That call and
+    /// [`shut_down`](Self::shut_down) unlock dropped locks.
     #[must_use]
     pub fn silent(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let observer = Mutex::new(Observer::new(settings.takeover, settings.era));
@@ -92,7 +93,7 @@ impl<S: LockService> ConfigLocks<S> {
     pub async fn ping(&self, process: &ProcessId) -> Result<(), ConfigLockError> {
         self.client.ping(process.clone()).await?;
         // A failure is logged.
-        drop(self.unlocks.work_off(&self.client).await);
+        drop(self.unlocks.send_all(&self.client).await);
         Ok(())
     }
 
@@ -188,15 +189,16 @@ impl<S: LockService> ConfigLocks<S> {
     /// remain.
     ///
     /// # Errors
-    /// The error of the first unlock that failed, also if the record was removed. That lock and the later ones of the
-    /// queue then remain.
+    /// The record could not be removed, or an unlock failed; the first of these errors if both did. The unlock that
+    /// failed and those after it in the queue are not sent again, so their locks remain. The record is removed even if
+    /// an unlock failed.
     pub async fn shut_down(mut self) -> Result<(), ConfigLockError> {
         if let Some(pinger) = self.pinger.take() {
             pinger.abort();
             // The result only says that the task was aborted.
             let _ = pinger.await;
         }
-        let unlocked = self.unlocks.work_off(&self.client).await;
+        let unlocked = self.unlocks.send_all(&self.client).await;
         self.stop_ping(&self.process).await?;
         Ok(unlocked?)
     }

@@ -18,7 +18,8 @@ pub(super) struct Unlocks {
 }
 
 impl Unlocks {
-    /// Queues an unlock, which the task sends as soon as possible, or the next ping of a manager without a task.
+    /// Queues an unlock. The background task sends it as soon as possible. A manager without a task sends it with its
+    /// next ping.
     pub(super) fn push(&self, ts: DocumentId, name: LockName) {
         self.waiting.lock().push_back((ts, name));
         self.more.notify_one();
@@ -31,7 +32,7 @@ impl Unlocks {
 
     /// Sends the queued unlocks. The first one that fails becomes the last of the queue and ends the round. Each stays
     /// queued until it is answered, so none is lost if the future is dropped.
-    pub(super) async fn work_off<S: LockService>(&self, client: &Client<S>) -> Result<(), ClientError> {
+    pub(super) async fn send_all<S: LockService>(&self, client: &Client<S>) -> Result<(), ClientError> {
         for _ in 0..self.len() {
             let Some(unlock) = self.first() else { break };
             let (ts, name) = &unlock;
@@ -66,13 +67,13 @@ pub(super) async fn keep<S: LockService>(client: Client<S>, process: ProcessId, 
         if let Err(error) = client.ping(process.clone()).await {
             tracing::warn!(%process, %error, "a ping of the process failed");
         }
-        drop(unlocks.work_off(&client).await);
+        drop(unlocks.send_all(&client).await);
         let ticked = tokio::time::sleep(every);
         tokio::pin!(ticked);
         loop {
             tokio::select! {
                 () = &mut ticked => break,
-                () = unlocks.more.notified() => drop(unlocks.work_off(&client).await),
+                () = unlocks.more.notified() => drop(unlocks.send_all(&client).await),
             }
         }
         let now = client.time().now();

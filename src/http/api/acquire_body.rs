@@ -105,7 +105,8 @@ pub(super) struct ParentOwner {
 pub(super) enum ReentryWord {
     /// The request is refused. The default.
     Refuse,
-    /// The hold counts the acquisitions, and needs as many releases.
+    /// The hold counts the acquisitions, and needs as many releases. Refused for a mode that the hold does not cover,
+    /// and while an upgrade of the hold waits.
     Count,
     /// The request waits.
     Wait,

@@ -5,7 +5,7 @@
   const button = document.getElementById("pause");
   /* lost: the node does not answer. held: a selection or a field keeps the screen as it is. */
   let paused = false, lost = false, held = false, busy = false, again = false;
-  /* notified: the stream delivers. due: when it is opened again. */
+  /* notified: the stream has delivered a message, and is not silent since. due: when a silent stream is opened again. */
   let source = null, notified = false, due = 0;
   const say = () => {
     const text = paused ? "paused" : lost ? "no answer, trying again" : held ? "paused while you select or type"
@@ -76,7 +76,7 @@
     source.onmessage = () => { lost = false; notified = true; wait(25000); read(); };
     source.onerror = () => {
       if (source.readyState !== EventSource.CLOSED) {
-        /* If no message ever arrived, the read decides. */
+        /* While the stream delivers nothing, only a read shows whether the node answers. */
         if (notified) lost = true; else read();
         say();
         return;
@@ -91,7 +91,7 @@
   };
   setInterval(() => {
     if (paused || document.hidden || performance.now() < due) return;
-    /* A node whose messages end does not answer. If none arrived, a proxy may collect them, and the read decides. */
+    /* A node whose messages end does not answer. If none arrived, a proxy may buffer them, and the read decides. */
     if (source) { lost ||= notified; notified = false; say(); read(); }
     start();
   }, 1000);

@@ -24,7 +24,7 @@ pub(super) async fn live<S: LockService>(visit: Visit<S>) -> Result<Response, Re
     let Ok(permit) = Arc::clone(&visit.shared.live).try_acquire_owned() else {
         let why = format!("{} screens are open at this node", limits::LIVE_SCREENS_MAX);
         let next = "Close one, or open the page at another node.";
-        // The screen works without the stream, so this counts as no refusal.
+        // The screen works without the stream, so this does not count as a refusal.
         return Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, why, next));
     };
     let open = Open { visit, shown: 0, at: TokioInstant::now(), _permit: permit };
@@ -32,7 +32,7 @@ pub(super) async fn live<S: LockService>(visit: Visit<S>) -> Result<Response, Re
         let event = open.next().await?;
         Some((Ok::<_, Infallible>(event), open))
     });
-    // A proxy that collects the answer would delay its events.
+    // A proxy that buffers the answer would delay its events.
     let headers = [(CONTENT_TYPE, "text/event-stream"), (BUFFERING, "no")];
     Ok((headers, Body::from_stream(events)).into_response())
 }

@@ -30,7 +30,7 @@ pub(super) struct Shown {
     sign_in: bool,
     /// The screen of the lock that an act was about.
     lock: Option<String>,
-    /// The code with which it counts as a refusal of the port. The service has counted its own.
+    /// The code under which the port counts this refusal; `None` if the service has counted it.
     code: Option<ErrorCode>,
 }
 
@@ -50,7 +50,8 @@ impl Refused {
         Refused::Shown(Box::new(Shown { status, why: why.into(), next, sign_in: false, lock: None, code: None }))
     }
 
-    /// The same as a refusal of the page itself, which the service does not see.
+    /// Marks this as a refusal of the page itself. The metrics count it under this code, because the service does not
+    /// see it.
     pub(super) fn counted(mut self, code: ErrorCode) -> Self {
         if let Refused::Shown(shown) = &mut self {
             shown.code = Some(code);

@@ -34,10 +34,10 @@ enum Plan {
 
 impl Node {
     pub(in crate::node) async fn change_members_here(&self, change: MemberChange) -> Result<(), ServiceError> {
-        let alone = self.core.changing_members.write().await;
+        let changing = self.core.changing_members.write().await;
         let before = self.core.consensus.watch().borrow().clone();
         if before.joint.as_ref().is_some_and(|voters| !voters.contains(&self.core.id)) {
-            // The next leader finishes it.
+            // That change removes this node, so another leader finishes it. The caller asks again there.
             self.hand_over_now().await;
             return Err(self.not_sent(NotSent::NotLeader));
         }
@@ -63,7 +63,7 @@ impl Node {
         let Plan::Make(planned) = plan else { return Ok(()) };
         if leaves(&planned) == Some(self.core.id) {
             self.step_down().await?;
-            drop(alone);
+            drop(changing);
             return self.ask_next_leader(change).await;
         }
         tracing::info!(node = self.core.id, ?change, "changing the members");
@@ -108,8 +108,8 @@ impl Node {
         asked.unwrap_or(Err(last))
     }
 
-    /// Finishes a change that an earlier leader left half-way. Raft applies the next change to the new membership of
-    /// that one, but the view, with which the next change is checked, has the voters of both memberships.
+    /// Finishes a change that an earlier leader left half-way. Raft would apply the next change to the newer of the two
+    /// memberships. But that change is checked against the view, which has the voters of both.
     async fn finish_change(&self, before: &View) -> Result<(), ServiceError> {
         if before.joint.is_none() {
             return Ok(());

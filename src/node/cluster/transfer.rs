@@ -30,7 +30,7 @@ impl Node {
             return Err(Invalid::new("node", bound, format!("{to}, which is a learner")).into());
         }
         // A change of the members would be left half-way.
-        let Ok(_none_changes) = self.core.changing_members.try_read() else {
+        let Ok(_no_change) = self.core.changing_members.try_read() else {
             return Err(self.not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }));
         };
         let handed = self.transfer_to_one_of(&[to]).await;
@@ -42,14 +42,15 @@ impl Node {
     }
 
     /// Transfers leadership to any eligible node, so that a planned stop costs no failover. Does nothing if this node
-    /// does not lead or is the only voter. Waits for a change of the members, for at most
-    /// [`limits::CLOSE_WAIT_MS`] milliseconds: a transfer would leave it half-way.
+    /// does not lead or is the only voter. First waits until no change of the members is in progress, because a
+    /// transfer would leave the change half-way. After [`limits::CLOSE_WAIT_MS`] milliseconds it transfers leadership
+    /// all the same.
     pub async fn hand_over(&self) {
         if !self.leads() {
             return;
         }
         let wait = Duration::from_millis(limits::CLOSE_WAIT_MS);
-        let _none_changes = tokio::time::timeout(wait, self.core.changing_members.read()).await;
+        let _no_change = tokio::time::timeout(wait, self.core.changing_members.read()).await;
         self.hand_over_now().await;
     }
 

@@ -109,7 +109,7 @@ fn count(kind: &EventKind, subject: &Subject, of: &NamespaceSeries, class: &Clas
 }
 
 /// Whether the successor of a hand-over was in the queue. The cluster itself numbers the request of one that was not.
-/// The event does not say how long the other one waited.
+/// The event does not say how long the successor waited.
 fn was_in_queue(successor: &Subject) -> bool {
     let request = successor.claim().and_then(Claim::request);
     request.is_some_and(|request| request.number < limits::OWN_REQUESTS_MIN)

@@ -231,7 +231,8 @@ async fn a_voter_that_lags_elects_a_member_that_it_does_not_know() {
     cluster.caught_up(lags).await;
 }
 
-/// A leader left a replacement half-way. The next one finishes it as planned: the replaced node is removed.
+/// Only the first half of a replacement was made. [`MembershipChange::Finish`] makes the second half as planned: the
+/// replaced node is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_left_half_way_is_finished_as_planned() {
     let mut cluster = Cluster::start(|_| ()).await;

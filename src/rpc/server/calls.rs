@@ -35,7 +35,7 @@ pub(super) struct Calls<S> {
     /// Limits the acquires and other calls that wait for an outcome, and the watches of single sessions, together with
     /// the cancels of calls whose clients disconnected.
     claims: Places,
-    /// Counts the calls without a place among these.
+    /// Counts the calls that were refused because there was no place in `claims`.
     overloaded: Counter,
     drawn: Arc<DrawnNumbers>,
 }
@@ -325,7 +325,7 @@ impl<S: LockService> Calls<S> {
         })
     }
 
-    /// Takes a place for a call or stream of this caller that lasts. Counts one without a place.
+    /// Takes a place for a long call or stream of this caller. Counts the refusal of one for which there is no place.
     pub(super) fn place(&self) -> Result<TakenPlace, ServiceError> {
         self.claims.take(self.service.caller_source()).inspect_err(|_| self.overloaded.increment(1))
     }

@@ -69,7 +69,7 @@ struct Log {
     raft: Option<RaftLog<WalTypes>>,
     /// The end of the last request that was, or will be, synced, as an offset of the whole log.
     window_start: u64,
-    /// The last commit, if no request wrote it yet. Only an append or a sync writes it, as its first record. So a
+    /// The last commit, if no request has written it yet. Only an append or a sync writes it, as its first record. So a
     /// commit, a vote, a truncation or a purge is always the first record of its request: it reaches the disk only
     /// after the sync of everything before it. `torn_tail` relies on this.
     committed: Option<LogId>,
@@ -158,7 +158,7 @@ impl DiskWal {
     }
 
     /// Runs `change` and queues a sync under one lock, so that the file has the records in the order of the calls.
-    /// `change` gets the start of its request, and the commit that no request wrote yet.
+    /// `change` gets the start of its request, and the commit that no request has written yet.
     fn write_and_sync(
         &self,
         done: Done,

@@ -21,7 +21,7 @@ pub struct MemoryWal(Arc<Mutex<Inner>>);
 struct Inner {
     now: Image,
     durable: Image,
-    /// The last commit, if no append or sync wrote it yet.
+    /// The last commit, if no append or sync has written it yet.
     committed: Option<LogId>,
     /// Changes in `now` and not yet in `durable`, in order.
     unsynced: VecDeque<Change>,

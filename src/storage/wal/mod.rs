@@ -58,7 +58,8 @@ pub trait Wal: Send + Sync + 'static {
     /// snapshot file.
     fn purge(&self, upto: LogId) -> io::Result<()>;
 
-    /// Records that `id` is committed. The record is durable after the next append or sync, so a crash may lose it.
+    /// Records that `id` is committed. The record becomes durable with the next append or sync; a crash before that
+    /// loses it.
     fn commit(&self, id: LogId) -> io::Result<()>;
 
     /// Returns entries from `from` up to but not including `to`: the first one, and as many of the next ones as fit

@@ -180,7 +180,10 @@ class Session:
 
 
 def open_session(link: Link, metadata: Metadata, ttl: int | None, accepts_hand_over: bool) -> Steps[Session]:
-    """Opens a session. The same handle and instance in each attempt get the same session."""
+    """Opens a session. Repeated attempts use the same handle and instance, so they get the same session.
+
+    If that session has ended before its answer arrived, another one is opened under a new handle.
+    """
     fields = given(
         instance=str(uuid.uuid4()),
         ttl_ms=None if ttl is None else ttl // MILLISECOND,
