@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use super::lease::lease_call;
+use super::query::filled;
 use super::retry::{Retry, repeated};
 use crate::model::{
     Command, Document, DocumentCommand, DocumentId, FencingToken, Grab, Handle, LockName, LockValue, LogTime, Metadata,
-    Outcome, Page, ProcessId, ProcessPing, Query, Refusal, Reply, WallTime, WhichDocuments, WhichPings,
+    Outcome, Page, Part, ProcessId, ProcessPing, Query, Refusal, Reply, WallTime, WhichDocuments, WhichPings,
 };
 use crate::service::{Call, LockService, ServiceError};
 
@@ -143,12 +144,14 @@ impl<S: LockService> Client<S> {
     /// Returns the documents with this `ts`, held or free, at most [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX) of
     /// them. If `more` is set there are others, which only [`documents`](Self::documents) returns.
     pub async fn documents_stamped(&self, ts: DocumentId) -> Result<ReadAt<Page<Document>>, ClientError> {
-        self.find(WhichDocuments::Stamped(ts), u32::MAX).await
+        let ReadAt { index, now, value: Part { rows, next } } =
+            self.find(WhichDocuments::Stamped(ts), u32::MAX).await?;
+        Ok(ReadAt { index, now, value: Page { rows, more: next.is_some() } })
     }
 
     /// Returns one page of the namespace's locks as documents, in the order of names, after the given name.
     pub async fn documents(&self, after: Option<LockName>, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
-        self.find(WhichDocuments::After(after), rows).await
+        filled(after, rows, |after, rows| self.find(WhichDocuments::After(after), rows)).await
     }
 
     /// Returns the last time at which a process, or a session that names it, was known to be alive.
@@ -191,7 +194,7 @@ impl<S: LockService> Client<S> {
         Ok(retry.until_answered(attempt).await?)
     }
 
-    async fn find(&self, which: WhichDocuments, rows: u32) -> Result<ReadAt<Page<Document>>, ClientError> {
+    async fn find(&self, which: WhichDocuments, rows: u32) -> Result<ReadAt<Part<Document, LockName>>, ClientError> {
         let namespace = self.settings.namespace.clone();
         Ok(read!(self, Query::Documents { namespace, which, rows }, Documents))
     }

@@ -64,7 +64,7 @@ impl<S: LockService> Election<S> {
 
     /// Returns the current leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>, ClientError> {
-        Ok(Leader::of(&self.client.inspect(&self.name).await?.value))
+        Ok(Leader::of(&self.client.holders(&self.name).await?.value))
     }
 
     /// Observes the leader and its value, beginning with the current leader.

@@ -25,6 +25,12 @@ impl<S: LockService> Client<S> {
         Ok(read!(self, Query::Inspect { lock }, Lock))
     }
 
+    /// Returns the state of one lock without its waiters.
+    pub(super) async fn holders(&self, name: &str) -> Result<ReadAt<LockView>, ClientError> {
+        let lock = self.key(LockName::parse(name)?);
+        Ok(read!(self, Query::Holders { lock }, Lock))
+    }
+
     /// Lists the locks in use whose names have this prefix.
     pub fn list(&self, prefix: &str) -> ListRequest<'_, S> {
         let filter = ListFilter {
@@ -108,7 +114,7 @@ impl<S: LockService> Client<S> {
 
 /// Fills a page from the parts of a listing. It does not trust the node, which may answer with more rows than the
 /// client asked for, or with a next part that does not begin later, so that the listing would never end.
-async fn filled<T, C, F>(
+pub(super) async fn filled<T, C, F>(
     mut after: Option<C>,
     rows: u32,
     part: impl Fn(Option<C>, u32) -> F,

@@ -115,7 +115,7 @@ impl<S: LockService> Client<S> {
     pub async fn wait_free(&self, name: &str) -> Result<(), ClientError> {
         let lock = self.key(LockName::parse(name)?);
         let mut watch = self.watch(name, None).await?;
-        while !self.inspect(name).await?.value.free {
+        while !self.is_free(name).await? {
             loop {
                 match watch.next().await {
                     Ok(event) if event.may_free(&lock) => break,
@@ -133,7 +133,7 @@ impl<S: LockService> Client<S> {
     pub async fn wait_free_within(&self, name: &str, longest: Duration) -> Result<bool, ClientError> {
         let clock = &*self.settings.clock;
         let mut over = pin!(wait_until(clock, Some(clock.now().after(longest))));
-        if self.inspect(name).await?.value.free {
+        if self.is_free(name).await? {
             return Ok(true);
         }
         if longest.is_zero() {
@@ -145,5 +145,9 @@ impl<S: LockService> Client<S> {
             () = &mut over => Ok(false),
             free = self.wait_free(name) => free.map(|()| true),
         }
+    }
+
+    async fn is_free(&self, name: &str) -> Result<bool, ClientError> {
+        Ok(self.holders(name).await?.value.free)
     }
 }

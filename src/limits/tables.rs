@@ -3,9 +3,9 @@
 /// Subscribers that have disconnected are removed when the table has twice as many entries as after the last removal,
 /// and at least twice as many as this.
 pub const SESSIONS_SWEPT_MIN: usize = 64;
-/// Locks, sessions or signs of life that one query of a listing looks at. A longer listing has several queries, between
-/// which the node serves others. A query continues beyond this to its first document, or to the last sign of life of
-/// the same process.
+/// Locks, documents, sessions or signs of life that one query of a listing looks at. A longer listing has several
+/// queries, between which the node serves others. A query continues beyond this to the last sign of life of the same
+/// process.
 pub const LISTED_MAX: usize = 10_000;
 /// Watches of one source on a node, unless the config has another number. These are `watch` and waits until a lock is
 /// free.

@@ -140,6 +140,7 @@ impl Machine {
         };
         let token = self.next_token();
         self.granted(key, token, EventKind::HandedOver { was, from, mode, by: by.clone() }, &next, origin);
+        self.handed_over.push(waiter.is_some().then_some(next.waited_ms));
         self.insert_holder(key, token, next);
         if let Some(kept) = kept.filter(|_| mode == Mode::Shared) {
             self.state.insert_delay(key, token, kept);

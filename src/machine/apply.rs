@@ -39,6 +39,7 @@ impl Machine {
             commands: Vec::with_capacity(entry.commands.len()),
             events: Arc::default(),
             deadlocks: Vec::new(),
+            handed_over: Vec::new(),
         };
         for renewal in &entry.renewals {
             let outcome = self.renew(renewal, previous).unwrap_or_else(Outcome::Refused);
@@ -55,6 +56,7 @@ impl Machine {
             self.events.last().map_or(self.state.globals.newest_event, |event| event.position);
         applied.events = self.events.drain(..).collect();
         applied.deadlocks = std::mem::take(&mut self.deadlocks);
+        applied.handed_over = std::mem::take(&mut self.handed_over);
         applied
     }
 

@@ -119,18 +119,25 @@ impl Machine {
         Ok(Outcome::Granted(grant))
     }
 
+    /// Returns a lost hold that is still kept closed.
+    pub(super) fn resumable(&self, key: &LockKey, token: FencingToken) -> Option<&Delayed> {
+        let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.state.globals.now <= lost.until);
+        self.state.delayed(key, token).filter(lasts)
+    }
+
+    /// Returns the handle of the session that lost the hold. `None` once the cluster has forgotten the session.
+    pub(super) fn handle_of_loser(&self, delayed: &Delayed) -> Option<&Handle> {
+        let lost = delayed.holder.request.claim.session()?;
+        let open = self.state.session(lost).map(|session| &session.record.handle);
+        open.or_else(|| self.state.tombstones.get(&lost).map(|ended| &ended.handle))
+    }
+
     /// Refuses a hold that is no longer kept closed, a wrong handle, and a lock beyond the session's quota.
     fn may_resume(&self, change: &HoldChange<'_>, token: FencingToken, handle: &Handle) -> Result<(), Refusal> {
-        let delayed = self.state.lock(change.key).and_then(|lock| lock.delays.get(&token));
-        let lasts = |delayed: &&Delayed| delayed.lost.is_some_and(|lost| self.state.globals.now <= lost.until);
-        let Some(delayed) = delayed.filter(lasts) else {
+        let Some(delayed) = self.resumable(change.key, token) else {
             return Err(self.not_held(change.key, |holder| holder.request.claim.session() == Some(change.session())));
         };
-        let lost = delayed.holder.request.claim.session();
-        let live = lost.and_then(|id| self.state.session(id)).map(|session| &session.record.handle);
-        let known =
-            live.or_else(|| lost.and_then(|id| self.state.tombstones.get(&id)).map(|tombstone| &tombstone.handle));
-        if known != Some(handle) {
+        if self.handle_of_loser(delayed) != Some(handle) {
             return Err(Refusal::WrongHandle);
         }
         let live = self.state.session(change.session()).map_or(0, |session| session.locks() as u64);

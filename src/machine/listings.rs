@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::Machine;
 use crate::limits;
 use crate::model::{
-    Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, Page, ProcessId, ProcessPing,
-    QueryResult, SessionId, WhichDocuments, WhichPings, page_rows,
+    Document, DocumentId, DocumentState, FencingToken, LockKey, LockName, Namespace, Page, Part, ProcessId,
+    ProcessPing, QueryResult, SessionId, WhichDocuments, WhichPings, page_rows,
 };
 use crate::state::{Holder, looked_at};
 
@@ -35,30 +35,28 @@ impl Machine {
 
     pub(super) fn list_documents(&self, namespace: &Namespace, which: &WhichDocuments, rows: u32) -> QueryResult {
         let rows_max = page_rows(rows);
-        let (names, cut) = match which {
-            WhichDocuments::Named(name) => (vec![name.clone()], false),
+        let document =
+            |name: &LockName| self.document_of(&LockKey { namespace: namespace.clone(), name: name.clone() });
+        QueryResult::Documents(match which {
+            WhichDocuments::Named(name) => Part { rows: document(name).into_iter().collect(), next: None },
             WhichDocuments::Stamped(ts) => {
-                let stamped = self.state.index.documents.stamped(namespace, *ts, &LockName::least());
-                (stamped.take(rows_max + 1).cloned().collect(), false)
+                let mut names = self.state.index.documents.stamped(namespace, *ts, &LockName::least());
+                let rows: Vec<_> = names.by_ref().filter_map(document).take(rows_max).collect();
+                let next = rows.last().map(|row| row.lock.name.clone()).filter(|_| names.next().is_some());
+                Part { rows, next }
             }
             WhichDocuments::After(after) => self.documents_after(namespace, after.as_ref(), rows_max),
-        };
-        let key_of = |name| LockKey { namespace: namespace.clone(), name };
-        let mut rows: Vec<Document> = names.into_iter().filter_map(|name| self.document_of(&key_of(name))).collect();
-        let more = cut || rows_max < rows.len();
-        rows.truncate(rows_max);
-        QueryResult::Documents(Page { rows, more })
+        })
     }
 
-    /// The names of the documents after this name, in order, at most one more than `rows_max`, and whether the search
-    /// stopped before the end. It stops after a bounded number of locks, but not before it has found a document:
-    /// the next page begins after the last document of this one.
+    /// The documents after this name, in the order of their names. Looks at a bounded number of names, of locks and of
+    /// free documents.
     fn documents_after(
         &self,
         namespace: &Namespace,
         after: Option<&LockName>,
         rows_max: usize,
-    ) -> (Vec<LockName>, bool) {
+    ) -> Part<Document, LockName> {
         let key_of = |name: &LockName| LockKey { namespace: namespace.clone(), name: name.clone() };
         let first = match after {
             Some(after) => Bound::Excluded(key_of(after)),
@@ -67,23 +65,28 @@ impl Machine {
         let free = self.state.documents.range((first.clone(), Bound::Unbounded)).map(|(key, _)| key);
         let mut free = free.take_while(|key| key.namespace == *namespace).peekable();
         let locks = self.state.locks.range((first, Bound::Unbounded));
-        let mut names = Vec::new();
-        for ((key, lock), looked) in locks.take_while(|(key, _)| key.namespace == *namespace).zip(1..) {
+        let mut locks = locks.take_while(|(key, _)| key.namespace == *namespace).peekable();
+        let (mut rows, mut last) = (Vec::new(), None::<&LockName>);
+        for looked in 0.. {
+            let names = [free.peek().copied(), locks.peek().map(|(key, _)| *key)];
+            let Some(key) = names.into_iter().flatten().min() else { break };
             looked_at();
-            // A free document has no holder, so that no name is listed twice.
-            while let Some(before) = free.next_if(|next| names.len() <= rows_max && *next <= key) {
-                names.push(before.name.clone());
+            if looked == limits::LISTED_MAX {
+                return Part { rows, next: last.cloned() };
             }
-            if rows_max < names.len() || (limits::LISTED_MAX < looked && !names.is_empty()) {
-                return (names, true);
+            let before = last.replace(&key.name);
+            // A free document has no holder, but its name may have waiters.
+            let is_free = free.next_if_eq(&key).is_some();
+            let lock = locks.next_if(|(of, _)| *of == key);
+            if !is_free && lock.is_none_or(|(_, lock)| lock.holders.is_empty()) {
+                continue;
             }
-            if !lock.holders.is_empty() {
-                names.push(key.name.clone());
+            if rows.len() == rows_max {
+                return Part { rows, next: before.cloned() };
             }
+            rows.extend(self.document_of(key));
         }
-        let left = (rows_max + 1).saturating_sub(names.len());
-        names.extend(free.take(left).map(|key| key.name.clone()));
-        (names, false)
+        Part { rows, next: None }
     }
 
     /// The signs of life of processes and sessions, in the order of the processes' names. A page ends after a bounded

@@ -65,6 +65,9 @@ pub struct Applied {
     pub events: Arc<[Event]>,
     /// The deadlocks that it refused.
     pub deadlocks: Vec<RefusedDeadlock>,
+    /// For each hand-over among the events, in order: how long its successor had waited, in milliseconds of log time.
+    /// `None` if the successor was not in the queue.
+    pub handed_over: Vec<Option<u64>>,
 }
 
 /// All locks, sessions and queues, and the work that the current entry and command have left. Equal logs give equal
@@ -84,6 +87,8 @@ pub struct Machine {
     events: Vec<Event>,
     /// Deadlocks that the entry has refused so far.
     deadlocks: Vec<RefusedDeadlock>,
+    /// The waits that the hand-overs of the entry have ended so far, see [`Applied::handed_over`].
+    handed_over: Vec<Option<u64>>,
     /// Locks whose cached hold may have to be recalled at the end of this command.
     to_recall: BTreeSet<LockKey>,
     /// Queues to check before this command ends, each from this sequence number on.

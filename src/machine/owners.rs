@@ -7,7 +7,7 @@ use crate::model::{
     Alter, Alteration, Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName,
     Mode, Namespace, OpenSession, Outcome, Principal, Refusal, Release, RequestId, SessionId,
 };
-use crate::state::{ClaimState, Holder, WhichHeld};
+use crate::state::{ClaimState, Holder, WhichHeld, looked_at};
 
 impl Machine {
     /// The namespace and the principal of a session that is open, or whose end is remembered.
@@ -67,6 +67,20 @@ impl Machine {
             KnownLease::Holds(_, holder) => Some(&holder.request.principal),
             KnownLease::Finished(_) => None,
         }
+    }
+
+    /// Whether the handle proves a take; `None` if the take is not known.
+    #[must_use]
+    pub fn take_proven(&self, lock: &LockKey, take: LeaseRequestId, handle: &Handle) -> Option<bool> {
+        Some(self.known_take(lock, take)?.is_proven_by(handle))
+    }
+
+    /// The handle of the session that lost a hold, if it is still known, and the principal of the hold. `None` if no
+    /// session can resume the hold.
+    #[must_use]
+    pub fn lost_handle(&self, lock: &LockKey, token: FencingToken) -> Option<(Option<&Handle>, &Principal)> {
+        let delayed = self.resumable(lock, token)?;
+        Some((self.handle_of_loser(delayed), &delayed.holder.request.principal))
     }
 
     /// Whether a command gives back or ends something. False if it finds nothing or changes nothing, if it was executed
@@ -203,39 +217,44 @@ impl Machine {
         self.not_held(lock, |_| false)
     }
 
-    /// The names and principals of the held documents that this command would overtake or unlock.
-    pub fn owners_of_documents(&self, command: &DocumentCommand) -> Vec<(LockKey, Principal)> {
-        let of_take = |lock: LockKey, take| {
-            let owner = self.take_owner(&lock, take).cloned();
-            owner.map(|owner| (lock, owner))
+    /// The held documents that this command would overtake or unlock, each with its principal. They are found one by
+    /// one, because a process may hold very many and the first of another principal decides.
+    pub fn owners_of_documents<'a>(
+        &'a self,
+        command: &'a DocumentCommand,
+    ) -> Box<dyn Iterator<Item = (LockKey, &'a Principal)> + 'a> {
+        let of_take = move |lock: LockKey, take| {
+            looked_at();
+            let owner = self.take_owner(&lock, take)?;
+            Some((lock, owner))
         };
         let key = |namespace: &Namespace, name: &LockName| LockKey { namespace: namespace.clone(), name: name.clone() };
         match command {
             DocumentCommand::Grab(Grab { lock, seen: Some(seen), .. }) => {
-                of_take(lock.clone(), seen.take()).into_iter().collect()
+                Box::new(of_take(lock.clone(), seen.take()).into_iter())
             }
             DocumentCommand::Unlock { namespace, ts, name: Some(name) } => {
-                of_take(key(namespace, name), ts.take()).into_iter().collect()
+                Box::new(of_take(key(namespace, name), ts.take()).into_iter())
             }
             DocumentCommand::Unlock { namespace, ts, name: None } => {
                 let stamped = self.state.index.documents.stamped(namespace, *ts, &LockName::least());
-                stamped.filter_map(|name| of_take(key(namespace, name), ts.take())).collect()
+                Box::new(stamped.filter_map(move |name| of_take(key(namespace, name), ts.take())))
             }
             DocumentCommand::UnlockAll { namespace, process, .. } => {
                 let held = self.state.index.documents.held_by(namespace, process.as_str());
-                let owned = held.into_iter().flatten().map(|(name, token)| (key(namespace, name), *token));
-                let owner = |(lock, token)| {
-                    let holder: &Holder = self.state.holder(&lock, token)?;
-                    Some((lock, holder.request.principal.clone()))
-                };
-                owned.filter_map(owner).collect()
+                Box::new(held.into_iter().flatten().filter_map(move |(name, token)| {
+                    looked_at();
+                    let lock = key(namespace, name);
+                    let holder = self.state.holder(&lock, *token)?;
+                    Some((lock, &holder.request.principal))
+                }))
             }
             DocumentCommand::Grab(Grab { seen: None, .. })
             | DocumentCommand::Ping { .. }
             | DocumentCommand::StopPing { .. }
             | DocumentCommand::RemoveExpired { .. }
             | DocumentCommand::SwapValue { .. }
-            | DocumentCommand::Confirm { .. } => Vec::new(),
+            | DocumentCommand::Confirm { .. } => Box::new(std::iter::empty()),
         }
     }
 }

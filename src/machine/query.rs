@@ -107,6 +107,7 @@ impl Machine {
         let answer = match query {
             Query::Check { lock, token } => QueryResult::Checked(self.check_token(lock, *token)),
             Query::Inspect { lock } => QueryResult::Lock(self.inspect(lock)),
+            Query::Holders { lock } => QueryResult::Lock(self.without_waiters(lock)),
             Query::List(filter) => self.list(filter),
             Query::Sessions { namespace, after, rows } => self.list_sessions(namespace, *after, *rows),
             Query::Claim { lock, claim } => {
@@ -160,17 +161,22 @@ impl Machine {
     }
 
     fn inspect(&self, key: &LockKey) -> LockView {
+        let queue = self.state.lock(key).into_iter().flat_map(|lock| lock.queue.iter());
+        let waiters = queue.zip(1..).map(|((sequence, waiter), place)| waiter.view(place, *sequence));
+        LockView { waiters: waiters.collect(), ..self.without_waiters(key) }
+    }
+
+    fn without_waiters(&self, key: &LockKey) -> LockView {
         let Some(lock) = self.state.lock(key) else {
             return LockView::free(key.clone());
         };
         let holders = lock.holders.iter().map(|(token, holder)| self.view(*token, holder));
-        let waiters = lock.queue.iter().zip(1..).map(|((sequence, waiter), place)| waiter.view(place, *sequence));
         LockView {
             lock: key.clone(),
             kind: Some(lock.kind),
             limit: lock.limit,
             holders: holders.collect(),
-            waiters: waiters.collect(),
+            waiters: Vec::new(),
             delay_ms: self.delay_left_ms(key),
             closed: self.closings(key).collect(),
             value: self.value_of(key),

@@ -89,6 +89,11 @@ pub enum Query {
         /// The token of the grant.
         token: FencingToken,
     },
+    /// The same as [`Inspect`](Self::Inspect), but without the waiters, of which there may be many.
+    Holders {
+        /// The lock's full name.
+        lock: LockKey,
+    },
 }
 
 /// The filter of [`Query::List`].
@@ -138,7 +143,7 @@ pub struct QueryReply {
 pub enum QueryResult {
     /// Result of [`Query::Check`].
     Checked(Checked),
-    /// Result of [`Query::Inspect`].
+    /// Result of [`Query::Inspect`], and without waiters of [`Query::Holders`].
     Lock(LockView),
     /// Result of [`Query::List`], in name order.
     Locks(Part<LockSummary, LockName>),
@@ -161,7 +166,7 @@ pub enum QueryResult {
     /// Result of [`Query::Tokens`].
     Tokens(ValidTokens),
     /// Result of [`Query::Documents`], in name order.
-    Documents(Page<Document>),
+    Documents(Part<Document, LockName>),
     /// Result of [`Query::Pings`], in the order of the processes' names.
     Pings(Page<ProcessPing>),
     /// Result of [`Query::WouldBreak`]: the outcome or refusal that the break would have. Nothing was broken.
@@ -204,7 +209,8 @@ pub struct Page<T> {
     pub more: bool,
 }
 
-/// A part of a listing. A query looks at a limited number of locks or sessions, so that it does not delay others.
+/// A part of a listing. A query looks at a limited number of locks, sessions or documents, so that it does not delay
+/// others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part<T, C> {
     /// The rows, in order of their names or ids. There may be none although others follow.
@@ -238,7 +244,7 @@ pub enum TokenState {
     UnknownEpoch,
 }
 
-/// The state of one lock, see [`Query::Inspect`].
+/// The state of one lock, see [`Query::Inspect`] and [`Query::Holders`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockView {
     /// The lock's full name.

@@ -182,18 +182,18 @@ impl Authorizer {
         let owners = || machine.owners_of_documents(document);
         match document {
             DocumentCommand::Grab(Grab { lock, ts, .. }) => {
-                let another = owners().iter().any(|(_, owner)| !self.owns(lock, owner));
+                let another = owners().any(|(_, owner)| !self.owns(lock, owner));
                 self.need(if another { Right::Admin } else { Right::Lock }, lock)?;
                 let unknown = || Outcome::Refused(machine.refusal_of_grab(lock));
                 Ok(self.is_anothers_take(machine, lock, *ts).then(unknown))
             }
             DocumentCommand::Unlock { namespace, name, .. } => {
                 let on = name.as_ref().map_or(On::All, |name| On::Name(name.as_str()));
-                self.unlock(namespace, on, &owners())
+                self.unlock(namespace, on, owners())
             }
             DocumentCommand::UnlockAll { namespace, .. } => {
                 self.need_all(Right::Lock, namespace)?;
-                self.unlock(namespace, On::All, &owners())
+                self.unlock(namespace, On::All, owners())
             }
             DocumentCommand::Ping { namespace, .. } | DocumentCommand::StopPing { namespace, .. } => {
                 self.need_all(Right::Lock, namespace).map(|()| None)
@@ -237,16 +237,23 @@ impl Authorizer {
 
     /// Returns the first document of another principal that this command would overtake or unlock with a right.
     pub(super) fn anothers_document(&self, machine: &Machine, document: &DocumentCommand) -> Option<LockKey> {
-        let owners = machine.owners_of_documents(document);
-        let (lock, _) = owners.into_iter().find(|(_, owner)| *owner != self.principal && !owner.is_anonymous())?;
+        let mut owners = machine.owners_of_documents(document);
+        let (lock, _) = owners.find(|(_, owner)| **owner != self.principal && !owner.is_anonymous())?;
         matches!(self.document(machine, document), Ok(None)).then_some(lock)
     }
 
     /// Passes if all of these documents are the caller's own, and answers as if there were none if one is not. Without
     /// any, the command uses up a `ts`, or waits for the log, and so needs a right.
-    fn unlock(&self, namespace: &Namespace, on: On<'_>, owners: &[(LockKey, Principal)]) -> Decision<Outcome> {
-        let all_own = owners.iter().all(|(lock, owner)| self.owns(lock, owner));
-        if all_own && !owners.is_empty() {
+    fn unlock<'a>(
+        &self,
+        namespace: &Namespace,
+        on: On<'_>,
+        mut owners: impl Iterator<Item = (LockKey, &'a Principal)>,
+    ) -> Decision<Outcome> {
+        let owns = |(lock, owner): (LockKey, &Principal)| self.owns(&lock, owner);
+        let first = owners.next().map(owns);
+        let all_own = first != Some(false) && owners.all(owns);
+        if all_own && first.is_some() {
             return Ok(None);
         }
         self.access.need(&self.principal, Right::Lock, namespace, on)?;
@@ -267,7 +274,7 @@ impl Authorizer {
     /// Decides about a query: returns the answer if it must not be executed.
     pub(super) fn query(&self, machine: &Machine, query: &Query) -> Decision<QueryResult> {
         match query {
-            Query::Check { lock, .. } | Query::Inspect { lock } | Query::Tokens { lock } => {
+            Query::Check { lock, .. } | Query::Inspect { lock } | Query::Holders { lock } | Query::Tokens { lock } => {
                 self.need(Right::Read, lock)?;
             }
             Query::WouldBreak { lock, .. } => self.need(Right::Admin, lock)?,

@@ -79,6 +79,7 @@ pub(super) fn query(query: &Query) -> Result<(), ServiceError> {
         Query::Pings { which: WhichPings::After(None), .. }
         | Query::Check { .. }
         | Query::Inspect { .. }
+        | Query::Holders { .. }
         | Query::Sessions { .. }
         | Query::Claim { .. }
         | Query::Totals

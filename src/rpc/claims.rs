@@ -132,8 +132,8 @@ impl<S: LockService> Drop for CancelOnDrop<S> {
     }
 }
 
-/// Returns the state of a lock once it is free, or when the time is over. It is read again only after an event of
-/// the lock.
+/// Returns the state of a lock, without its waiters, once it is free or when the time is over. It is read again only
+/// after an event of the lock.
 pub(crate) async fn free<S: LockService>(
     service: &S,
     lock: LockKey,
@@ -145,7 +145,7 @@ pub(crate) async fn free<S: LockService>(
     let mut over = pin!(longest.map_or(Either::Right(pending()), |longest| Either::Left(sleep(longest))));
     let mut events = service.subscribe(subscription()).await?;
     loop {
-        let query = Query::Inspect { lock: lock.clone() };
+        let query = Query::Holders { lock: lock.clone() };
         let answered = service.query(query, Freshness::Linearizable).await?;
         if matches!(&answered.answer, QueryResult::Lock(view) if view.free) {
             return Ok(answered);

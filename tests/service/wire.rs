@@ -171,6 +171,8 @@ async fn a_unary_wait_ends_when_the_name_is_free() {
     let first = client.lock("awaited").acquire().await.expect("free");
     let mut second = Box::pin(client.lock("awaited").acquire());
     assert!(tokio::time::timeout(SHORT, &mut second).await.is_err(), "held");
+    let seen = lock_in(locks.wait(pb::WaitRequest { wait_ms: Some(0), ..request() }).await.expect("answered"));
+    assert_eq!((seen.holders.len(), seen.waiters.len()), (1, 0), "a wait copies no waiters");
     let mut waits = Box::pin(locks.wait(request()));
     assert!(tokio::time::timeout(SHORT, &mut waits).await.is_err(), "held");
     client.lock("awaited.not").acquire().await.expect("free").release().await.expect("released");

@@ -202,7 +202,7 @@ impl<S: LockService> Session<S> {
         token: FencingToken,
         mut retry: Retry,
     ) -> Result<Option<(Mode, u64)>, ClientError> {
-        let query = Query::Inspect { lock: self.reference.state.key(name) };
+        let query = Query::Holders { lock: self.reference.state.key(name) };
         let answered = retry.until_read(|| self.service.query(query.clone(), Freshness::Linearizable)).await?;
         let QueryResult::Lock(view) = answered.answer else { return Err(ClientError::unexpected_answer(&answered)) };
         let own = |holder: &&HolderView| holder.token == token && holder.session == Some(self.id());

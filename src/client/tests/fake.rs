@@ -298,7 +298,7 @@ impl Fake {
         let inner = self.inner.lock();
         match query {
             Query::Totals => QueryResult::Totals(Totals::default()),
-            Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock.clone())),
+            Query::Inspect { lock } | Query::Holders { lock } => QueryResult::Lock(LockView::free(lock.clone())),
             Query::Check { token, .. } => {
                 let state = TokenState::Valid;
                 QueryResult::Checked(Checked { state, lowest_valid: *token, since: None, deadline: None })

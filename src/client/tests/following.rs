@@ -34,7 +34,7 @@ fn token(number: u64) -> FencingToken {
 async fn a_wait_for_a_free_name_counts_suspend() {
     let fake = Fake::new();
     fake.rule(|asked| {
-        let inspects = matches!(asked, Asked::Query(Query::Inspect { .. }));
+        let inspects = matches!(asked, Asked::Query(Query::Holders { .. }));
         if inspects { Reaction::Answer(view(token(1), LogTime(u64::MAX))) } else { Reaction::Serve }
     });
     let (clock, hour) = (Arc::new(ManualClock::new(1)), 60 * MINUTE);
@@ -165,7 +165,7 @@ async fn an_observer_that_missed_events_reads_again() {
     assert_eq!(observer.next().await.expect("looked at"), None);
     let clocks = fake.clone();
     fake.rule(move |asked| match asked {
-        Asked::Query(Query::Inspect { .. }) => Reaction::Answer(view(token(6), clocks.stamp().after_ms(3_000))),
+        Asked::Query(Query::Holders { .. }) => Reaction::Answer(view(token(6), clocks.stamp().after_ms(3_000))),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Reaction::Serve
         }

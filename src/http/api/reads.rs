@@ -268,7 +268,7 @@ impl Call for LeaderQuery {
 
     async fn answer<S: LockService>(self, context: &RequestContext<S>) -> Result<Answered<Leader>, Failed> {
         let lock = context.lock(&self.lock)?;
-        let reply = context.query(Query::Inspect { lock: lock.clone() }, self.stale).await?;
+        let reply = context.query(Query::Holders { lock: lock.clone() }, self.stale).await?;
         let QueryResult::Lock(view) = &reply.answer else { return Err(Failed::unexpected(reply.answer)) };
         let leader = client::Leader::of(view);
         Ok(Answered::read(&reply, Leader::new(&lock.namespace, &lock.name, leader.as_ref())))

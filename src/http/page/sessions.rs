@@ -15,7 +15,7 @@ use super::text::{Client, Link, count, mode, span};
 use super::visit::Visit;
 use crate::limits;
 use crate::model::{About, HolderView, LockKey, LogTime, Query, QueryResult, SessionId, SessionView};
-use crate::service::LockService;
+use crate::service::{ErrorCode, LockService};
 
 #[derive(Template)]
 #[template(path = "sessions.html", config = "src/http/page/askama.toml")]
@@ -127,7 +127,9 @@ pub(super) async fn session<S: LockService>(visit: Visit<S>) -> Result<Response,
     let (view, index, now) = one_session(&visit.service, &visit.namespace, id).await?;
     let Some(view) = view else {
         let why = format!("namespace {} has no open session {id}: it has ended, or was never opened", visit.namespace);
-        return Err(Refused::new(StatusCode::NOT_FOUND, why, "The history of a lock shows what became of its holds."));
+        let next = "The history of a lock shows what became of its holds.";
+        // For the service it was a list without a row.
+        return Err(Refused::new(StatusCode::NOT_FOUND, why, next).counted(ErrorCode::SessionEnded));
     };
     let (holds, waits) = (holds(&visit, &view).await?, waits(&visit, &view).await?);
     let screen = OneScreen {
@@ -166,7 +168,7 @@ async fn holds<S: LockService>(visit: &Visit<S>, view: &SessionView) -> Result<V
         if found.len() == wanted {
             break;
         }
-        let reply = visit.read(Query::Inspect { lock: lock.clone() }).await?;
+        let reply = visit.read(Query::Holders { lock: lock.clone() }).await?;
         let QueryResult::Lock(shown) = reply.answer else { return Err(unexpected().into()) };
         let own = shown.holders.iter().filter(|holder| holder.session == Some(view.session));
         found.extend(own.map(|holder| hold(&lock, holder, reply.now)));
@@ -207,4 +209,35 @@ async fn waits<S: LockService>(visit: &Visit<S>, view: &SessionView) -> Result<V
             }
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::extract::FromRequestParts;
+    use axum::http::Request;
+    use axum::response::IntoResponse;
+    use tokio::sync::watch;
+
+    use super::super::shared::Shared;
+    use super::*;
+    use crate::http::api::RefusedByPort;
+    use crate::net::ConnectionInfo;
+    use crate::testing::Cluster;
+
+    /// The screen of a session that has ended is a refusal, and the metrics count it as such.
+    #[tokio::test]
+    async fn the_screen_of_an_ended_session_is_a_counted_refusal() {
+        let cluster = Cluster::start(1, None).await.expect("started");
+        let (node, (_stop, stopped)) = (cluster.leader().await, watch::channel(false));
+        let shared = Shared::new(node.service(), node.info(), false, Arc::new(String::new), stopped);
+        let request = Request::get("/session?id=999").extension(ConnectionInfo::new(None, false, None));
+        let (mut parts, ()) = request.body(()).expect("a request").into_parts();
+        let visit = Visit::from_request_parts(&mut parts, &shared).await.expect("a caller");
+        let refused = session(visit).await.expect_err("no session").into_response();
+        assert_eq!(refused.status(), StatusCode::NOT_FOUND);
+        let counted = refused.extensions().get::<RefusedByPort>().map(|RefusedByPort(code)| *code);
+        assert_eq!(counted, Some(ErrorCode::SessionEnded));
+    }
 }

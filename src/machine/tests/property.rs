@@ -132,7 +132,7 @@ fn shown(machine: &Machine) -> Vec<Shown> {
     let mut shown = Vec::new();
     for namespace in ["batch", "default"] {
         let (namespace, which) = (Namespace::parse(namespace).expect("legal"), WhichDocuments::After(None));
-        let QueryResult::Documents(Page { rows, .. }) =
+        let QueryResult::Documents(Part { rows, .. }) =
             machine.query(&Query::Documents { namespace, which, rows: 1000 }).answer
         else {
             panic!("another answer")

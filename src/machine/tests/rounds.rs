@@ -141,6 +141,17 @@ fn too_many() -> Outcome {
     Outcome::Refused(Refusal::Quota { what: QuotaKind::UnlocksOfMany, limit })
 }
 
+/// The documents that a command would free are found one by one with their principals, so that a refusal because of the
+/// first one does not look at all others.
+#[test]
+fn the_first_owner_of_many_documents_is_found_without_the_others() {
+    let (driven, documents) = with_documents_in_no_term();
+    let Command::Document(command) = unlock_all(None) else { panic!("an unlock") };
+    let (first, count) = count_of(|| driven.0.owners_of_documents(&command).next());
+    assert_eq!((first, count), (Some((key(1), &Principal::default())), 1));
+    assert_eq!(driven.0.owners_of_documents(&command).count() as u64, documents);
+}
+
 /// A command leaves a rest to the sweep only if the rest has a document that it frees.
 #[test]
 fn an_unlock_leaves_no_empty_rest() {

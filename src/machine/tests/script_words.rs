@@ -249,7 +249,7 @@ impl Names {
                 });
                 rows.collect::<String>() + if next.is_some() { "more" } else { "no more" }
             }
-            QueryResult::Documents(Page { rows, more }) => script_documents::documents(rows, *more),
+            QueryResult::Documents(Part { rows, next }) => script_documents::documents(rows, next.is_some()),
             QueryResult::Pings(Page { rows, more }) => script_documents::pings(rows, *more),
             QueryResult::Claim { outcome, recalled } => {
                 outcome.as_ref().map_or("nothing is known".into(), |o| self.outcome(o)) + &named(recalled)

@@ -36,6 +36,7 @@ fn questions(machine: &Machine) -> Vec<Query> {
     }
     for (key, lock) in &machine.state.locks {
         queries.push(Query::Inspect { lock: key.clone() });
+        queries.push(Query::Holders { lock: key.clone() });
         queries.push(Query::Explain(About::Lock(key.clone())));
         queries.push(Query::Tokens { lock: key.clone() });
         queries.extend(lock.holders.keys().map(|token| Query::Check { lock: key.clone(), token: *token }));

@@ -1,9 +1,11 @@
-//! Tests the sizes that a node measures, in random scenarios.
+//! Tests what a node measures: the sizes, in random scenarios, and the waits that hand-overs end.
 
-use super::mirror::Watched;
+use super::costs::acquire;
+use super::cycles::open;
+use super::mirror::{Watched, entry};
 use super::random::Scenario;
 use crate::machine::{Machine, NamespaceSizes};
-use crate::model::Namespace;
+use crate::model::{Command, FencingToken, LockKey, LockName, Manage, Managing, Namespace, OpenSession, SessionId};
 
 /// The longest wait of each lock, found among all its waiters.
 fn longest(machine: &Machine) -> Vec<(Namespace, u64)> {
@@ -51,4 +53,25 @@ fn parts_add_up_to_the_whole() {
         }
     }
     assert!(4_000 < namespaces && 1_000 < waiting, "{namespaces} namespaces, {waiting} locks with waiters");
+}
+
+/// A hand-over to a session that waits ends its wait, and the results of the entry have its length. A hand-over to a
+/// session that does not wait ends no wait.
+#[test]
+fn a_hand_over_reports_the_wait_that_it_ends() {
+    let mut machine = Machine::new();
+    let accepting = |number| {
+        let Command::OpenSession(open) = open(number) else { panic!("an open") };
+        Command::OpenSession(OpenSession { accepts_hand_over: true, ..open })
+    };
+    let commands = vec![accepting(1), accepting(2), acquire(1, 1, "a", None), acquire(2, 1, "a", None)];
+    machine.apply(1, &entry(0, vec![], commands));
+    let mut hand_over = |stamp, token, to| {
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("legal") };
+        let what = Managing::HandOver { token: FencingToken::new(0, token), to: SessionId::new(0, to) };
+        let index = machine.applied() + 1;
+        machine.apply(index, &entry(stamp, vec![], vec![Command::Manage(Manage { lock, what })])).handed_over
+    };
+    assert_eq!(hand_over(700, 1, 2), [Some(700)]);
+    assert_eq!(hand_over(900, 2, 1), [None::<u64>]);
 }

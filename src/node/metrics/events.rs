@@ -10,7 +10,7 @@ use super::reasons::{self, Ended, GRANTED};
 use crate::clock::Instant;
 use crate::config::{LockClass, MetricsLabels};
 use crate::limits;
-use crate::model::{Claim, EndReason, Event, EventKind, Subject, WallTime};
+use crate::model::{EndReason, Event, EventKind, Subject, WallTime};
 use crate::mutex::Mutex;
 use crate::telemetry::{OTHER, Series};
 
@@ -57,11 +57,13 @@ impl EventMetrics {
         is_new.filter(|is_new| *is_new).count()
     }
 
-    pub(super) fn count(&self, events: &[Event]) {
+    /// Counts these events. The waits that their hand-overs ended are those of
+    /// [`Applied::handed_over`](crate::machine::Applied::handed_over).
+    pub(super) fn count(&self, events: &[Event], waits: &[Option<u64>]) {
         if events.is_empty() {
             return;
         }
-        let mut namespaces = self.namespaces.lock();
+        let (mut namespaces, mut waits) = (self.namespaces.lock(), waits.iter().copied());
         for event in events {
             match (&event.kind, &event.namespace) {
                 (EventKind::SessionOpened, _) => self.sessions_opened.increment(1),
@@ -75,7 +77,11 @@ impl EventMetrics {
                 }
                 (kind, Some(namespace)) => {
                     let (series, class) = (namespaces.of(namespace), self.classes.of(&event.subject));
-                    count(kind, &event.subject, series, class);
+                    if let EventKind::HandedOver { .. } = kind {
+                        handed_over(waits.next().flatten(), series, class);
+                    } else {
+                        count(kind, series, class);
+                    }
                 }
                 (_, None) => {}
             }
@@ -84,7 +90,7 @@ impl EventMetrics {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the other events are not counted")]
-fn count(kind: &EventKind, subject: &Subject, of: &NamespaceSeries, class: &ClassSeries) {
+fn count(kind: &EventKind, of: &NamespaceSeries, class: &ClassSeries) {
     let (reason, held_ms) = match kind {
         EventKind::Queued { .. } => return of.waits.increment(1),
         EventKind::Granted { waited_ms, .. } => {
@@ -93,12 +99,6 @@ fn count(kind: &EventKind, subject: &Subject, of: &NamespaceSeries, class: &Clas
         }
         EventKind::Upgraded { waited_ms, .. } => return waited(*waited_ms, of, class),
         EventKind::WaitEnded { why, .. } => return of.waits_ended.count(reasons::of_wait(*why)),
-        EventKind::HandedOver { .. } => {
-            if was_in_queue(subject) {
-                of.waits_ended.count(GRANTED);
-            }
-            return of.holds_ended.count(reasons::of_end(EndReason::HandedOver));
-        }
         EventKind::Released { held_ms } => (EndReason::Released, held_ms),
         EventKind::Expired { reason, held_ms } => (*reason, held_ms),
         EventKind::Broken { held_ms, .. } => (EndReason::Broken, held_ms),
@@ -108,11 +108,13 @@ fn count(kind: &EventKind, subject: &Subject, of: &NamespaceSeries, class: &Clas
     class.hold.record(*held_ms as f64 / 1e3);
 }
 
-/// Whether the successor of a hand-over was in the queue. The cluster itself numbers the request of one that was not.
-/// The event does not say how long the successor waited.
-fn was_in_queue(successor: &Subject) -> bool {
-    let request = successor.claim().and_then(Claim::request);
-    request.is_some_and(|request| request.number < limits::OWN_REQUESTS_MIN)
+/// Counts a hand-over. Its event does not say how long the successor has waited.
+fn handed_over(waited_ms: Option<u64>, of: &NamespaceSeries, class: &ClassSeries) {
+    if let Some(ms) = waited_ms {
+        class.wait.record(ms as f64 / 1e3);
+        of.waits_ended.count(GRANTED);
+    }
+    of.holds_ended.count(reasons::of_end(EndReason::HandedOver));
 }
 
 /// Records how long a granted request has waited. The event does not say whether a request that waited for less than a

@@ -113,7 +113,7 @@ impl Metrics {
     pub(super) fn applied(&self, applied: &Applied) {
         self.entries.increment(1);
         self.entry_commands.record((applied.commands.len() + applied.renewals.len()) as f64);
-        self.events.count(&applied.events);
+        self.events.count(&applied.events, &applied.handed_over);
     }
 
     /// Records that this node leads in a new term.

@@ -55,19 +55,22 @@ fn value(text: &str, series: &str) -> f64 {
 fn events_have_their_reasons() {
     let text = recorded(|| {
         let metrics = events(&MetricsLabels::default());
-        metrics.count(&[
-            event("ci", "a", granted(0)),
-            event("ci", "b", EventKind::Queued { sequence: 1 }),
-            event("ci", "b", granted(2_000)),
-            event("ci", "a", EventKind::Released { held_ms: 500 }),
-            event("ci", "b", EventKind::Expired { reason: EndReason::Lost, held_ms: 1_500 }),
-            event("ci", "c", EventKind::WaitEnded { sequence: 2, why: WaitEndReason::Deadlock }),
-        ]);
+        metrics.count(
+            &[
+                event("ci", "a", granted(0)),
+                event("ci", "b", EventKind::Queued { sequence: 1 }),
+                event("ci", "b", granted(2_000)),
+                event("ci", "a", EventKind::Released { held_ms: 500 }),
+                event("ci", "b", EventKind::Expired { reason: EndReason::Lost, held_ms: 1_500 }),
+                event("ci", "c", EventKind::WaitEnded { sequence: 2, why: WaitEndReason::Deadlock }),
+            ],
+            &[],
+        );
         let (subject, namespace) = (Subject::Session(SessionId::from_u64(1).expect("legal")), Some(namespace("ci")));
         let ended = EventKind::SessionEnded { reason: EndReason::Expired, why: None };
-        metrics.count(&[Event { subject, namespace, ..event("ci", "a", ended) }]);
+        metrics.count(&[Event { subject, namespace, ..event("ci", "a", ended) }], &[]);
         let gap = EventKind::LeaderlessGap { gap_ms: 250 };
-        metrics.count(&[Event { subject: Subject::Cluster, namespace: None, ..event("ci", "a", gap) }]);
+        metrics.count(&[Event { subject: Subject::Cluster, namespace: None, ..event("ci", "a", gap) }], &[]);
     });
     let of = |name: &str, further: &str| value(&text, &format!("lockkeeper_{name}{{node=\"1\"{further}}}"));
     let in_ci = |name: &str| of(name, ",namespace=\"ci\"");
@@ -82,8 +85,8 @@ fn events_have_their_reasons() {
     assert_eq!((of("raft_leader_changes_total", ""), of("leaderless_seconds_total", "")), (1.0, 0.25));
 }
 
-/// A hand-over to a request in the queue ends its wait, and one to a session that did not wait ends none. Each ends a
-/// hold.
+/// A hand-over to a request in the queue ends its wait, which is in the histogram like that of any other grant. A
+/// hand-over to a session that did not wait ends none. Each ends a hold.
 #[test]
 fn a_hand_over_to_a_waiter_ends_its_wait() {
     let session = SessionId::from_u64(1).expect("legal");
@@ -97,16 +100,22 @@ fn a_hand_over_to_a_waiter_ends_its_wait() {
         EventKind::HandedOver { was, from, mode: Mode::Exclusive, by: Principal::default() }
     };
     let text = recorded(|| {
-        events(&MetricsLabels::default()).count(&[
-            of(7, EventKind::Queued { sequence: 1 }),
-            of(7, handed_over()),
-            of(limits::OWN_REQUESTS_MIN | 3, handed_over()),
-        ]);
+        events(&MetricsLabels::default()).count(
+            &[
+                of(7, EventKind::Queued { sequence: 1 }),
+                of(7, handed_over()),
+                of(limits::OWN_REQUESTS_MIN | 3, handed_over()),
+                of(8, handed_over()),
+            ],
+            &[Some(2_000), None, Some(0)],
+        );
     });
     let of = |name: &str| value(&text, &format!("lockkeeper_{name}"));
     assert_eq!(of("waits_total{node=\"1\",namespace=\"ci\"}"), 1.0);
-    assert_eq!(of("waits_ended_total{node=\"1\",namespace=\"ci\",reason=\"granted\"}"), 1.0);
-    assert_eq!(of("holds_ended_total{node=\"1\",namespace=\"ci\",reason=\"handed_over\"}"), 2.0);
+    assert_eq!(of("waits_ended_total{node=\"1\",namespace=\"ci\",reason=\"granted\"}"), 2.0);
+    assert_eq!(of("wait_duration_seconds_count{node=\"1\",class=\"other\"}"), 2.0);
+    assert_eq!(of("wait_duration_seconds_sum{node=\"1\",class=\"other\"}"), 2.0);
+    assert_eq!(of("holds_ended_total{node=\"1\",namespace=\"ci\",reason=\"handed_over\"}"), 3.0);
 }
 
 /// A change of the leader at this wall time.
@@ -122,9 +131,9 @@ fn an_old_change_of_the_leader_is_not_of_the_last_hour() {
     let metrics = events(&MetricsLabels::default());
     let last_hour = |wall: u64| metrics.leader_changes_last_hour(WallTime(wall), Instant::from_nanos(0));
     let hour = limits::METRICS_HOUR_MS;
-    metrics.count(&[1, 2, hour].map(leader_change));
+    metrics.count(&[1, 2, hour].map(leader_change), &[]);
     assert_eq!([hour, hour + 1, hour + 2, hour + 3, 2 * hour + 1].map(last_hour), [3, 3, 2, 1, 0]);
-    metrics.count(&vec![leader_change(2 * hour); limits::METRICS_LEADER_CHANGES_MAX + 1]);
+    metrics.count(&vec![leader_change(2 * hour); limits::METRICS_LEADER_CHANGES_MAX + 1], &[]);
     assert_eq!(last_hour(2 * hour), limits::METRICS_LEADER_CHANGES_MAX);
 }
 
@@ -135,9 +144,9 @@ fn a_clock_that_is_ahead_keeps_no_change_in_the_last_hour() {
     let metrics = events(&MetricsLabels::default());
     let at = |ms: u64| metrics.leader_changes_last_hour(WallTime(ms), Instant::from_nanos(ms * 1_000_000));
     let (hour, year) = (limits::METRICS_HOUR_MS, 365 * 24 * limits::METRICS_HOUR_MS);
-    metrics.count(&[leader_change(year)]);
+    metrics.count(&[leader_change(year)], &[]);
     assert_eq!([0, hour, hour + 1].map(at), [1, 1, 0]);
-    metrics.count(&[leader_change(year)]);
+    metrics.count(&[leader_change(year)], &[]);
     assert_eq!([hour + 1, 2 * hour + 1, 2 * hour + 2].map(at), [1, 1, 0]);
 }
 
@@ -148,12 +157,12 @@ fn namespaces_beyond_the_limit_share_their_series() {
     let grants: Vec<Event> = names.iter().map(|name| event(name, "a", granted(0))).collect();
     let of =
         |text: &str, name: &str| value(text, &format!("lockkeeper_grants_total{{node=\"1\",namespace=\"{name}\"}}"));
-    let first = recorded(|| events(&MetricsLabels::default()).count(&grants));
+    let first = recorded(|| events(&MetricsLabels::default()).count(&grants, &[]));
     assert_eq!((of(&first, "n0"), of(&first, "n31"), of(&first, "other")), (1.0, 1.0, 8.0));
     let listed = MetricsLabels { namespaces: vec![namespace("n39")], classes: Vec::new() };
     let listed = recorded(|| {
         let metrics = events(&listed);
-        metrics.count(&grants);
+        metrics.count(&grants, &[]);
         let sizes = |holders| NamespaceSizes { holders, used: [0.5, 0.0, 0.0, 0.0], ..NamespaceSizes::default() };
         let (mut tally, mut namespaces) = (namespaces::Tally::default(), metrics.namespaces.lock());
         namespaces.add(&mut tally, vec![(namespace("n1"), sizes(1)), (namespace("n2"), sizes(2))]);
@@ -172,7 +181,7 @@ fn locks_have_the_first_class_that_fits() {
     let classes = vec![class("night", "job/night"), class("jobs", "job/")];
     let text = recorded(|| {
         let metrics = events(&MetricsLabels { namespaces: Vec::new(), classes });
-        metrics.count(&["job/night/1", "job/2", "job/3", "x"].map(|lock| event("ci", lock, granted(1))));
+        metrics.count(&["job/night/1", "job/2", "job/3", "x"].map(|lock| event("ci", lock, granted(1))), &[]);
     });
     let count =
         |class| value(&text, &format!("lockkeeper_wait_duration_seconds_count{{node=\"1\",class=\"{class}\"}}"));
@@ -204,7 +213,7 @@ fn the_number_of_series_is_limited() {
     let text = recorded(|| {
         let metrics = Metrics::new(&config);
         for number in 0..100 {
-            metrics.events.count(&[event(&format!("n{number}"), &format!("secret{number}"), granted(1))]);
+            metrics.events.count(&[event(&format!("n{number}"), &format!("secret{number}"), granted(1))], &[]);
         }
         let member = |id: u64| Member { client: format!("c{id}"), peer: format!("p{id}") };
         let member = |id| (id, MemberView { member: member(id), voter: true, matched: None, last_contact: None });

@@ -33,6 +33,7 @@ wire_oneof! {
         Documents = DocumentsFilter { namespace, which, rows },
         Pings = PingsFilter { namespace, which, rows },
         WouldBreak = TokenOf { lock, token },
+        Holders { lock },
     }
 }
 wire_oneof! { About = about::About in About.about { Lock(lock), Session(session), Request(request) } }

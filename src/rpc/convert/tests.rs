@@ -86,6 +86,7 @@ proptest! {
             Query::Check { lock: lock.clone(), token },
             Query::WouldBreak { lock: lock.clone(), token },
             Query::Inspect { lock: lock.clone() },
+            Query::Holders { lock: lock.clone() },
             Query::Tokens { lock: lock.clone() },
             Query::Totals,
             Query::Sessions { namespace: namespace.clone(), after: Some(session), rows },

@@ -39,7 +39,7 @@ wire_messages! {
     HistoryPage = HistoryPage { records, next, floor }
     Part<LockSummary, LockName> = LockPage { rows, next }
     Part<SessionView, SessionId> = SessionPage { rows, next }
-    Page<Document> = DocumentPage { rows, more }
+    Part<Document, LockName> = DocumentPage { rows, next }
     Page<ProcessPing> = PingPage { rows, more }
 }
 

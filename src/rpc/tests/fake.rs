@@ -236,12 +236,12 @@ impl LockService for Fake {
                 QueryResult::Checked(Checked { state, lowest_valid: token, since: None, deadline: None })
             }
             Query::Inspect { lock } if lock.name.as_str() == "stuck" => std::future::pending().await,
-            Query::Inspect { lock } => QueryResult::Lock(LockView::free(lock)),
+            Query::Inspect { lock } | Query::Holders { lock } => QueryResult::Lock(LockView::free(lock)),
             Query::List(_) => QueryResult::Locks(Part { rows: vec![], next: None }),
             Query::Sessions { .. } => QueryResult::Sessions(Part { rows: vec![], next: None }),
             Query::Claim { .. } => QueryResult::Claim { outcome: Some(Outcome::TimedOut), recalled: vec![] },
             Query::Explain(_) => QueryResult::Explained(crate::model::Explanation::default()),
-            Query::Documents { .. } => QueryResult::Documents(Page { rows: vec![], more: true }),
+            Query::Documents { .. } => QueryResult::Documents(Part { rows: vec![], next: None }),
             Query::Pings { .. } => QueryResult::Pings(Page { rows: vec![], more: false }),
             Query::WouldBreak { .. } => QueryResult::WouldBreak(Outcome::Done),
             Query::Totals => QueryResult::Totals(crate::model::Totals { grants: 3, ..Default::default() }),

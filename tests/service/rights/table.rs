@@ -158,6 +158,7 @@ fn queries() -> Vec<(Query, Needs)> {
     vec![
         (Query::Check { lock: lock(), token: token() }, Name(Read)),
         (Query::Inspect { lock: lock() }, Name(Read)),
+        (Query::Holders { lock: lock() }, Name(Read)),
         (Query::Tokens { lock: lock() }, Name(Read)),
         (Query::WouldBreak { lock: lock(), token: token() }, Name(Admin)),
         (Query::Explain(About::Lock(lock())), Name(Read)),

@@ -268,6 +268,7 @@ fn questions() -> Vec<Sample> {
         Asked::Check(token_of()),
         Asked::WouldBreak(token_of()),
         Asked::Inspect(lock()),
+        Asked::Holders(lock()),
         Asked::Claim(pb::ClaimOf { lock: Some(lock()), claim: claim() }),
         Asked::History(history),
         Asked::Tokens(lock()),

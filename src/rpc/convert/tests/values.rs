@@ -344,8 +344,8 @@ pub(super) fn answer() -> impl Strategy<Value = QueryResult> {
             let (outcome, recalled) = claim.unzip();
             QueryResult::Claim { outcome, recalled: recalled.unwrap_or_default() }
         }),
-        (some_of(super::documents::document()), any::<bool>())
-            .prop_map(|(rows, more)| QueryResult::Documents(Page { rows, more })),
+        (some_of(super::documents::document()), option::of(lock_name()))
+            .prop_map(|(rows, next)| QueryResult::Documents(Part { rows, next })),
         (some_of(super::documents::ping()), any::<bool>())
             .prop_map(|(rows, more)| QueryResult::Pings(Page { rows, more })),
         any::<u64>().prop_map(|grants| QueryResult::Totals(Totals { grants, ..Totals::default() })),
