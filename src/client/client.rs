@@ -62,7 +62,7 @@ impl<S: LockService> Client<S> {
     }
 
     /// Uses another clock. It must include the time that the machine is suspended, or a lease may expire during a
-    /// suspend without the client's knowledge.
+    /// suspend without the client's knowledge. Pauses between attempts are measured on it, too.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         self.with(|settings| (settings.begun, settings.clock) = (clock.now(), clock))

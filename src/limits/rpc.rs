@@ -55,9 +55,11 @@ pub const KEEPALIVE_MS: u64 = 5_000;
 pub const KEEPALIVE_WAIT_MS: u64 = 5_000;
 /// A stream leaves its node within this time after another node was elected.
 pub const STAY_MS_MAX: u64 = 500;
+/// A session that lost its stream and needs none at once attaches again within this time, at a random moment.
+pub const ATTACH_MS_MAX: u64 = 200;
 /// Time after which a client opens connections to the nodes that it does not use yet. The time doubles after each
-/// attempt in which some node was not reached.
-pub const STANDBY_MS_MIN: u64 = 500;
+/// attempt in which some node was not reached. Each such time is shortened at random by up to a half.
+pub const STANDBY_MS_MIN: u64 = 100;
 /// Longest time between two attempts of a client to connect to a node that it does not use.
 pub const STANDBY_MS_MAX: u64 = 8_000;
 /// Time for connecting to one endpoint. After that the client tries the next one.

@@ -102,7 +102,7 @@ pub trait LockService: Clone + Debug + Send + Sync + 'static {
 
     /// Whether the session still has the stream over which it was last opened or attached. A broken stream shows the
     /// cluster that the client is gone. Without a stream the session's commands are still answered, each by the node
-    /// that receives it; the client should attach the session again at once. Each attach opens a new stream with a new
+    /// that receives it; the client should attach the session again soon. Each attach opens a new stream with a new
     /// receiver. A service without streams returns a closed channel that holds `true`.
     fn attachment(&self, _session: SessionId) -> watch::Receiver<bool> {
         watch::channel(true).1

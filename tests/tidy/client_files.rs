@@ -19,6 +19,7 @@ const CLIENT: &[&str] = &[
     "session/hold_events",
     "session/commands",
     "session/reference",
+    "session/close",
     "session/keep_alive",
     "session/mod",
     "session/takeover",

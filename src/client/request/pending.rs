@@ -228,7 +228,9 @@ impl<S: LockService> PendingAcquire<S> {
         // Boxed because a retry with a timeout moves the future several times.
         let attempt = || Box::pin(service.submit(self.call.clone()));
         let (ahead, on_queued) = (&mut self.ahead, &mut self.on_queued);
+        let needed = &self.session.reference.state.stream_needed;
         let queued = |place: &Place| {
+            needed.notify_waiters();
             *ahead = Some(place.clone());
             if let Some(report) = on_queued {
                 report(place);

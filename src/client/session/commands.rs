@@ -223,7 +223,9 @@ async fn run<S: LockService>(
         None => retry.until_answered(attempt).await,
         Some(hold) => {
             let claim = ClaimRef { lock: session.key(&hold.name), claim: Claim::Request(request) };
-            submit_and_wait(service, &claim, retry, attempt, |_| ()).await.map(|settled| settled.reply)
+            submit_and_wait(service, &claim, retry, attempt, |_| session.stream_needed.notify_waiters())
+                .await
+                .map(|settled| settled.reply)
         }
     };
     if let (Some(hold), Ok(Reply { outcome: Outcome::Granted(grant), .. })) = (&hold, &answer) {

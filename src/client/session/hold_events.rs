@@ -36,7 +36,10 @@ pub(crate) async fn follow<S: LockService>(
                 }
                 Err(error) => {
                     session.holds.unfollowed();
-                    tokio::time::sleep(backoff.pause(&error, &*session.clock)).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff.pause(&error, &*session.clock)) => {}
+                        () = session.attached.notified() => {}
+                    }
                     events = service.hold_events(session.id);
                     if events.is_ok() {
                         session.holds.followed();

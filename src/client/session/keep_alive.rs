@@ -10,19 +10,19 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant as TokioInstant;
 
-use crate::client::retry::{Backoff, Retry};
+use crate::client::retry::Backoff;
+use crate::client::session::close::close;
+#[cfg(feature = "cli")]
+use crate::client::session::close::report_break;
 use crate::client::session::reference::BackgroundTask;
 use crate::client::session::state::{SessionEnd, SessionState};
 use crate::client::validity::RenewalAnswer;
 use crate::client::wait::pause_until;
 use crate::clock::{Instant, millis};
 use crate::faults::{self, Fault};
-use crate::limits::RENEWALS_IN_FLIGHT_MAX;
+use crate::limits::{ATTACH_MS_MAX, RENEWALS_A_TTL, RENEWALS_IN_FLIGHT_MAX};
 use crate::model::{Attach, Attachment, Command, Outcome, Refusal, RenewalTarget, Reply, SessionClose};
-use crate::mutex::Mutex;
-#[cfg(feature = "cli")]
-use crate::service::Call;
-use crate::service::{Advice, LockService, NotSent, RenewalCall, ServiceError, only_reply};
+use crate::service::{LockService, NotSent, RenewalCall, ServiceError, only_reply};
 
 /// Keeps one session alive. It ends when the last reference to the session is dropped, when a caller closes the
 /// session, or when the session is lost. The close is retried until the session's own deadline at the latest, or for
@@ -182,6 +182,10 @@ impl<S: LockService> KeepAlive<S> {
                 },
                 Some(()) = self.tasks.next(), if !self.tasks.is_empty() => {}
                 () = detached(&mut self.attachment) => self.on_detached(),
+                // Only the first notification counts: a later one would postpone the timer again.
+                () = session.stream_needed.notified(), if self.attaches_later() => {
+                    self.due = self.due.min(session.clock.now());
+                }
                 () = &mut timer => {
                     self.renew_if_due();
                     timer.as_mut().reset(TokioInstant::now() + pause(self.due));
@@ -191,16 +195,36 @@ impl<S: LockService> KeepAlive<S> {
     }
 
     /// Handles the loss of the session's stream. Any node still answers the session's commands, but only a stream shows
-    /// the cluster when the client disconnects, so the session is attached again at once. After a failed attempt the
-    /// pause of the backoff remains.
+    /// the cluster when the client disconnects, so the session is attached again soon. After a failed attempt the pause
+    /// of the backoff remains.
     fn on_detached(&mut self) {
         self.attachment = None;
         self.attached = None;
         self.session.refresh_cached(None);
+        let now = self.session.clock.now();
         match self.last {
             LastAttempt::Attaching | LastAttempt::Failed => {}
-            LastAttempt::Answered | LastAttempt::Renewing => self.due = self.session.clock.now(),
+            LastAttempt::Answered if self.may_attach_later() => {
+                let pause = Duration::from_millis(self.session.clock.random_below(ATTACH_MS_MAX));
+                self.due = self.due.min(now.after(pause));
+            }
+            LastAttempt::Answered | LastAttempt::Renewing => self.due = now,
         }
+    }
+
+    /// Whether the session can do without a stream for a moment. A node that ends breaks the streams of all its
+    /// sessions. If all of them attached at once, their requests would wait for that, and so would the election of the
+    /// next leader. A session with a disconnect grace or with cached holds needs its stream, and so does one that
+    /// clients take over from each other.
+    fn may_attach_later(&self) -> bool {
+        let session = &self.session;
+        let has_grace = session.schedule.interval < session.ttl / RENEWALS_A_TTL as u32;
+        self.tenure.is_none() && !has_grace && !session.holds.caches()
+    }
+
+    /// Whether the session has no stream, and waits before it attaches.
+    fn attaches_later(&self) -> bool {
+        self.attachment.is_none() && self.last == LastAttempt::Answered
     }
 
     /// Makes an attempt if one is due: a renewal, or an attach if the session has no stream. After an attempt without
@@ -271,6 +295,7 @@ impl<S: LockService> KeepAlive<S> {
                 if attach {
                     self.attachment = Some(self.service.attachment(session.id));
                     self.attached = Some(now);
+                    session.attached.notify_one();
                 }
                 let counted = if faults::on(Fault::SessionFromArrival) { now } else { sent };
                 session.validity().answered(RenewalAnswer { sent: counted, index, stamp, deadline }, now);
@@ -345,56 +370,4 @@ async fn detached(attachment: &mut Option<watch::Receiver<bool>>) {
 /// Whether the session needs another stream: it has none, or the node of its stream does not lead.
 fn needs_other_stream(error: &ServiceError) -> bool {
     matches!(error, ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. })
-}
-
-/// Reports that the stream with this attachment broke, until that is answered or the session has ended. It has no
-/// effect on a later attachment.
-#[cfg(feature = "cli")]
-async fn report_break<S: LockService>(service: &S, session: &SessionState, attachment: Attachment) {
-    let call = Call::new(Command::Disconnected { session: session.id, attachment });
-    let retry = Retry::unlimited(session.clock.clone()).pausing_up_to(session.schedule.retry_within());
-    let mut retry = retry.persistent();
-    let answer = retry.until_answered(|| service.submit(call.clone()));
-    if let Ok(Err(error)) = tokio::time::timeout(session.ttl, answer).await {
-        tracing::debug!(session = %session.id, %error, "a broken stream could not be reported; the session lasts for its TTL");
-    }
-}
-
-/// Closes the session. Retries after every error until the close is answered or the session has certainly ended without
-/// it, because nothing else releases its locks. `caller` gets the answer, or an error at the end of its wait.
-async fn close<S: LockService>(
-    service: &S,
-    session: &SessionState,
-    end: SessionClose,
-    caller: Option<(oneshot::Sender<Result<(), ServiceError>>, Duration)>,
-) {
-    let clock = &session.clock;
-    let bound = match end {
-        SessionClose::Done => session.validity().left(clock.now()),
-        SessionClose::Lost => session.ttl,
-    };
-    let bound = bound.max(Duration::from_millis(1));
-    let call = session.call(Command::CloseSession { session: session.id, end });
-    // The last error, and whether an attempt may have been executed. One without an answer may have been.
-    let failed = Mutex::new((None::<ServiceError>, false));
-    let attempt = || async {
-        let in_doubt = std::mem::replace(&mut failed.lock().1, true);
-        let answer = service.submit(call.clone()).await.map(drop);
-        answer.inspect_err(|error| *failed.lock() = (Some(error.clone()), in_doubt || error.leaves_doubt()))
-    };
-    let mut retry = Retry::unlimited(clock.clone()).pausing_up_to(session.schedule.retry_within()).persistent();
-    let mut attempts = std::pin::pin!(retry.until_answered(attempt));
-    let wait = caller.as_ref().map_or(bound, |(_, wait)| bound.min(*wait));
-    let answered = tokio::time::timeout(wait, &mut attempts).await;
-    let late = answered.is_err();
-    if let Some((done, _)) = caller {
-        let (last, in_doubt) = failed.lock().clone();
-        let certain = last.clone().filter(|error| !in_doubt && error.advice() == Advice::GiveUp);
-        let last = last.map_or_else(String::new, |error| format!("; the last error: {error}"));
-        let unknown = || ServiceError::unknown(format!("closing the session was not answered in time{last}"));
-        drop(done.send(answered.unwrap_or_else(|_| Err(certain.unwrap_or_else(unknown)))));
-    }
-    if late {
-        drop(tokio::time::timeout(bound.saturating_sub(wait), attempts).await);
-    }
 }

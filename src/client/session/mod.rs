@@ -1,6 +1,7 @@
 //! Sessions: the holds and waits of a client end with its session.
 
 pub(crate) mod cached_holds;
+mod close;
 pub(crate) mod commands;
 pub(crate) mod hold_events;
 pub(crate) mod hold_lease;

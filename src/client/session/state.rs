@@ -107,6 +107,10 @@ pub(crate) struct SessionState {
     pub(crate) shared_validity: Arc<Mutex<Validity>>,
     /// Notified when a renewal is answered.
     pub(crate) renewed: Notify,
+    /// Notified when the session is attached to another stream.
+    pub(crate) attached: Notify,
+    /// Notified when a request waits in a queue: its outcome arrives on the session's stream.
+    pub(crate) stream_needed: Notify,
     numbers: Mutex<RequestNumbers>,
     hold_attempts: AtomicU64,
     pub(crate) holds: HoldTable,
@@ -134,6 +138,8 @@ impl SessionState {
             schedule,
             shared_validity: Arc::new(Mutex::new(validity)),
             renewed: Notify::new(),
+            attached: Notify::new(),
+            stream_needed: Notify::new(),
             numbers: Mutex::default(),
             hold_attempts: AtomicU64::new(0),
             holds: HoldTable::new(),

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::fake::{Asked, Fake, Reaction};
-use super::time::until;
+use super::time::{TICK, until};
 use crate::client::{ClientError, HoldState, Session};
-use crate::model::{Attachment, Command, Handle, Outcome, Refusal, SessionClose};
+use crate::clock::Clock as _;
+use crate::limits::ATTACH_MS_MAX;
+use crate::model::{Attachment, Command, Handle, Outcome, Place, Refusal, SessionClose};
 use crate::service::{ErrorCode, NotSent, ServiceError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -251,4 +253,76 @@ async fn attempts_for_a_short_ttl_have_short_pauses() {
     let longest = sent.windows(2).map(|pair| pair[1].since(pair[0])).max();
     assert!(longest.is_some_and(|longest| longest <= SECOND / 2 + SECOND / 100), "{sent:?}");
     assert!(4 * SECOND < sent[sent.len() - 1].since(sent[0]), "{sent:?}");
+}
+
+/// Opens a session with a TTL of 9 s, cuts its stream, and returns how long it stays without one.
+async fn time_without_stream(fake: &Fake, grace: Option<Duration>) -> Duration {
+    let session = fake.client().session().ttl(9 * SECOND).disconnect_grace(grace).open().await.expect("opened");
+    let (cut, before) = (fake.clock.now(), fake.count(is_attach));
+    fake.attached(false);
+    until(|| before < fake.count(is_attach)).await;
+    drop(session);
+    fake.sent(is_attach).since(cut)
+}
+
+/// Sessions that lost their streams together attach apart, and soon. One with a disconnect grace attaches at once,
+/// because its locks end after the grace.
+#[tokio::test(start_paused = true)]
+async fn lost_streams_are_replaced_one_after_another() {
+    let fake = Fake::new();
+    fake.clock.draw_apart();
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        times.push(time_without_stream(&fake, None).await);
+    }
+    assert!(times.iter().all(|time| *time <= Duration::from_millis(ATTACH_MS_MAX)), "{times:?}");
+    times.sort_unstable();
+    times.dedup();
+    assert!(5 < times.len(), "{times:?}");
+    assert!(time_without_stream(&fake, Some(6 * SECOND)).await <= TICK);
+}
+
+/// A session without a stream attaches at once when a request of it waits in a queue, because the outcome arrives on
+/// the stream. Many such requests do not postpone the attach.
+#[tokio::test(start_paused = true)]
+async fn a_queued_request_needs_the_stream_at_once() {
+    let fake = Fake::new();
+    fake.clock.draw_apart();
+    for _ in 0..10 {
+        let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+        let state = session.reference.state.clone();
+        let (cut, before) = (fake.clock.now(), fake.count(is_attach));
+        fake.attached(false);
+        let requests = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(TICK / 2).await;
+                state.stream_needed.notify_waiters();
+            }
+        });
+        until(|| before < fake.count(is_attach)).await;
+        assert!(fake.sent(is_attach).since(cut) <= 10 * TICK);
+        requests.abort();
+    }
+}
+
+/// An acquire that waits in a queue reports that it needs the stream.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_waits_needs_the_stream() {
+    let fake = Fake::new();
+    fake.rule(|asked| match asked {
+        Asked::Submit(Command::Acquire(acquire)) => {
+            let lock = acquire.locks.keys().next().cloned().expect("a lock");
+            Reaction::Outcome(Outcome::Queued(Place { lock, place: 1, sequence: 1, held_by: None }))
+        }
+        Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
+            Reaction::Serve
+        }
+    });
+    let session = fake.client().session().ttl(9 * SECOND).open().await.expect("opened");
+    let state = session.reference.state.clone();
+    let needed = state.stream_needed.notified();
+    tokio::select! {
+        () = needed => {}
+        acquired = session.lock("a").acquire() => panic!("{}", acquired.is_ok()),
+    }
 }

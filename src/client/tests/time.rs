@@ -11,6 +11,8 @@ use crate::model::WallTime;
 pub(super) struct TokioClock {
     pub(super) begun: tokio::time::Instant,
     draws: AtomicU64,
+    /// The step from one random number to the next.
+    step: AtomicU64,
 }
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
@@ -30,7 +32,12 @@ pub(super) async fn until(condition: impl Fn() -> bool) {
 
 impl TokioClock {
     pub(super) fn new() -> Self {
-        Self { begun: tokio::time::Instant::now(), draws: AtomicU64::new(0) }
+        Self { begun: tokio::time::Instant::now(), draws: AtomicU64::new(0), step: AtomicU64::new(1) }
+    }
+
+    /// Makes random numbers below a bound differ from now on. Before, each of them is 0.
+    pub(super) fn draw_apart(&self) {
+        self.step.store(u64::MAX / 7 * 3, SeqCst);
     }
 }
 
@@ -44,6 +51,6 @@ impl Clock for TokioClock {
     }
 
     fn random_u128(&self) -> u128 {
-        u128::from(self.draws.fetch_add(1, SeqCst))
+        u128::from(self.draws.fetch_add(self.step.load(SeqCst), SeqCst))
     }
 }

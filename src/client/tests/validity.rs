@@ -205,7 +205,7 @@ async fn an_adopted_hold_keeps_its_lease() {
     let session = fake.client().session().ttl(60 * SECOND).open().await.expect("opened");
     let (token, clocks) = (FencingToken::new(0, 5), fake.clone());
     fake.rule(move |asked| match asked {
-        Asked::Query(Query::Inspect { .. }) => Reaction::Answer(view(token, clocks.stamp().after_ms(3_000))),
+        Asked::Query(Query::Holders { .. }) => Reaction::Answer(view(token, clocks.stamp().after_ms(3_000))),
         Asked::Submit(_) | Asked::Renew(_) | Asked::Settled | Asked::Query(_) | Asked::Subscribe | Asked::Status => {
             Reaction::Serve
         }
@@ -227,7 +227,7 @@ async fn an_adopted_hold_without_a_lease_lives_with_its_session() {
     let (token, clocks) = (FencingToken::new(0, 5), fake.clone());
     let mut looks_left = 3;
     fake.rule(move |asked| match asked {
-        Asked::Query(Query::Inspect { .. }) if looks_left > 0 => {
+        Asked::Query(Query::Holders { .. }) if looks_left > 0 => {
             looks_left -= 1;
             Reaction::Answer(view(token, clocks.stamp().after_ms(1_000)))
         }

@@ -1,5 +1,5 @@
-//! New connections to endpoints, and discovery: asks new connections and all endpoints which cluster they belong to. Also
-//! opens the connections to nodes that a client does not use yet.
+//! New connections to endpoints, and discovery: asks new connections and all endpoints which cluster they belong to.
+//! Also opens the connections to nodes that a client does not use yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use tonic::transport::Endpoint;
 use super::endpoints::Endpoints;
 use super::pin::{Dialled, Found, PinnedChannel, Unfit, cause, cluster_of};
 use super::settings::{stays_here, token_header};
+use crate::clock;
 use crate::limits;
 use crate::net::{CoalescingConnector, Protocol, TlsConnector, TlsRefusal};
 use crate::rpc::background::Tasks;
@@ -75,9 +76,11 @@ impl Endpoints {
         }
         let endpoints = Arc::clone(self);
         tasks.run(async move {
-            let mut pause = Duration::from_millis(limits::STANDBY_MS_MIN);
+            let mut full_ms = limits::STANDBY_MS_MIN;
             loop {
-                sleep(pause).await;
+                // All clients of a lost node start here at the same moment, and must not dial it together.
+                let early_ms = clock::draw() % (full_ms / 2 + 1);
+                sleep(Duration::from_millis(full_ms - early_ms)).await;
                 for address in endpoints.unconnected() {
                     // The endpoint may be down. If it belongs to another cluster, a warning is logged once.
                     let _ = endpoints.connected(&address).await;
@@ -85,7 +88,7 @@ impl Endpoints {
                 if endpoints.unconnected().is_empty() {
                     break;
                 }
-                pause = (2 * pause).min(Duration::from_millis(limits::STANDBY_MS_MAX));
+                full_ms = (2 * full_ms).min(limits::STANDBY_MS_MAX);
             }
             endpoints.opens_standbys.store(false, Ordering::Relaxed);
         });

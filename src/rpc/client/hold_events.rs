@@ -1,8 +1,10 @@
 //! Events of a session's holds, between its stream and their reader.
 
 use crate::limits::HOLD_NEWS_WAITING_MAX;
-use crate::model::{Event, Position};
+use crate::model::{Event, Position, Refusal};
 use crate::mutex::Mutex;
+use crate::rpc::convert::Wire;
+use crate::rpc::pb;
 use crate::service::{EventSender, Events, NotSent, ServiceError};
 
 /// Events that a stream has received, since its start or since the last gap.
@@ -51,6 +53,15 @@ impl HoldEvents {
         }
     }
 
+    /// Ends the reader's subscription with an error that says how the session ended.
+    pub(super) fn session_ended(&self, ended: pb::SessionEnded) {
+        let refused = pb::Refused { why: Some(pb::refused::Why::SessionEnded(ended)) };
+        let sender = self.0.lock().sender.take();
+        if let (Some(sender), Ok(ended)) = (sender, Refusal::from_wire("session_ended", refused)) {
+            sender.end(ServiceError::Refused(ended));
+        }
+    }
+
     /// Ends the reader's subscription, because the stream is over.
     pub(super) fn close(&self) {
         self.0.lock().sender = None;
@@ -73,7 +84,7 @@ impl HoldEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EventKind, LogTime, Subject, WallTime};
+    use crate::model::{EndReason, EventKind, LogTime, SessionId, Subject, WallTime};
 
     fn event(index: u64) -> Event {
         Event {
@@ -100,6 +111,20 @@ mod tests {
         feed.close();
         assert_eq!(second.next().await, Err(ServiceError::Stopping));
         assert!(matches!(feed.subscribe(), Err(ServiceError::NotSent { why: NotSent::Detached, .. })));
+    }
+
+    /// The end of a session is reported after the events before it.
+    #[tokio::test]
+    async fn an_end_is_reported_with_its_reason() {
+        let feed = HoldEvents::new();
+        let mut reader = feed.subscribe().expect("open");
+        feed.push(event(1));
+        let (session, reason) = (SessionId::new(1, 1), EndReason::Broken);
+        feed.session_ended(pb::SessionEnded { session: session.to_wire(), reason: reason.to_wire(), why: None });
+        assert_eq!(reader.next().await, Ok(event(1)));
+        let ended = Refusal::SessionEnded { session, reason, why: None };
+        assert_eq!(reader.next().await, Err(ServiceError::Refused(ended)));
+        assert!(feed.subscribe().is_err());
     }
 
     /// A gap is reported to the current reader, and otherwise to the next one, even if only too many events caused it.

@@ -344,7 +344,10 @@ impl Stream {
                     let _ = caller.send(reply);
                 }
             }
-            Some(ServerBody::SessionEnded(_)) => return Err(ServiceError::unknown("the session has ended")),
+            Some(ServerBody::SessionEnded(ended)) => {
+                self.hold_events.session_ended(ended);
+                return Err(ServiceError::unknown("the session has ended"));
+            }
             Some(ServerBody::HoldEvent(event)) => match Event::from_wire("event", event) {
                 Ok(event) => self.hold_events.push(event),
                 Err(_) => self.hold_events.missed(None),

@@ -109,7 +109,7 @@ impl<S: LockService> LockService for Probe<S> {
 
     async fn query(&self, query: Query, freshness: Freshness) -> Result<QueryReply, ServiceError> {
         self.seen.requests.fetch_add(1, SeqCst);
-        if matches!(query, Query::Inspect { .. }) {
+        if matches!(query, Query::Inspect { .. } | Query::Holders { .. }) {
             self.seen.pass(&self.seen.queries_paused).await;
         }
         let jumps = matches!(query, Query::Pings { .. } | Query::Totals);

@@ -1,7 +1,14 @@
 //! Endpoints that are silent, unreachable or not the leader.
 
+use std::collections::BTreeSet;
+use std::io;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant as TokioInstant;
+
 use super::*;
 use crate::client::Client;
+use crate::net::Connector;
 use crate::rpc::fake::CLUSTER;
 use crate::service::{ErrorCode, Operation};
 
@@ -14,6 +21,29 @@ async fn connected_endpoints_come_first() {
     remote.query(Query::Totals, Freshness::Linearizable).await.expect("answered by the first");
     assert!(remote.shared.endpoints.connected(&third).await.is_ok());
     assert_eq!(remote.shared.endpoints.candidates(), [first, third, second]);
+}
+
+/// Several clients lose the same node at the same moment. They do not all dial it again at the same moment.
+#[tokio::test(start_paused = true)]
+async fn clients_of_a_lost_node_do_not_dial_it_together() {
+    let begun = TokioInstant::now();
+    let (dialled, mut dials) = mpsc::unbounded_channel();
+    let connector = Connector::new(move |_| {
+        dialled.send(begun.elapsed()).expect("the test waits");
+        Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+    });
+    let clients = [(); 8].map(|()| {
+        let connector = Some(connector.clone());
+        let settings = RemoteSettings { connector, ..RemoteSettings::new(["lost:1"]) };
+        let remote = RemoteService::new(settings).expect("legal");
+        remote.shared.endpoints.open_standbys(&remote.shared.tasks);
+        remote
+    });
+    let mut moments = BTreeSet::new();
+    for _ in &clients {
+        moments.insert(dials.recv().await.expect("a client dials"));
+    }
+    assert!(1 < moments.len(), "all dialled after {moments:?}");
 }
 
 /// A client that a node sends to the next leader keeps its connection to that node.
