@@ -2,167 +2,101 @@
 //!
 //! Knows: nothing. Builds without debug assertions contain no faults.
 
-/// A bug that can be planted, at a place where a careless change could introduce it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The newest waiter is served first.
-    LifoQueue,
-    /// A restarted node has lost the holders of its checkpoint.
-    ForgottenHolders,
-    /// A restarted node counts tokens from one again, although its checkpoint has a larger counter.
-    TokensOfThisProcess,
-    /// A repeated acquire is executed again although the first one still waits or holds.
-    RetriesRunAgain,
-    /// A session ends before the deadline that its client received, between two renewals.
-    EarlyExpiry,
-    /// The state of a node differs from its log, in a part that no client reads.
-    OtherState,
-    /// A restarted node starts log time at zero again, because the checkpoint does not have it.
-    LogTimeOfThisProcess,
-    /// A node reports that an entry is durable before its disk does.
-    AcknowledgedBeforeSync,
-    /// A node answers a vote request before its vote is durable.
-    VoteBeforeSync,
-    /// Log time counts the whole time of a stalled disk, and continues while no entry can be committed.
-    UncappedLogTime,
-    /// A renewal soon after another one is treated as a repetition: it is answered but has no effect.
-    RenewalDeduplicated,
-    /// A deadline takes effect at its time, not after it.
-    ExpiryOneEarly,
-    /// A session that ends leaves its waiters in their queues.
-    DeadWaiterLeft,
-    /// A restarted node has forgotten which requests are finished.
-    RequestMemoryLost,
-    /// The log is purged before a snapshot file contains its entries.
-    PurgedTooEarly,
-    /// The log is purged up to a snapshot file that was never synced. A disk in memory does not sync the mirror either.
-    SnapshotUnsynced,
-    /// The mirror is used as the state although its digest does not match.
-    MirrorTrusted,
-    /// A set of locks is granted as soon as one of them is free.
-    SetGrantedInPart,
-    /// A reader joins other readers although a writer waits.
-    ReaderPassesWriter,
-    /// A hold that becomes exclusive keeps the token that it had as a reader.
-    UpgradeKeepsToken,
-    /// A cancel with an unknown request number is not remembered.
-    CancelForgotten,
-    /// A client counts the validity of a renewed session from the arrival of the answer.
-    SessionFromArrival,
-    /// A client counts the validity of a hold's renewed lease from the arrival of the answer.
-    HoldFromArrival,
-    /// A client counts the validity of a refreshed token lease from the arrival of the answer.
-    LeaseFromArrival,
-    /// A client counts the disconnect grace from the arrival of the answer.
-    GraceFromArrival,
-    /// No wait that closes a cycle is detected as a deadlock.
-    DeadlocksUnseen,
-    /// The stamp of an entry that leaves renewals for a later entry is limited by the receipt of the newest of them,
-    /// not of the oldest.
-    StampOfTheNewest,
-    /// A leader that answers a probe is treated as gone.
-    LiveLeaderGone,
-    /// A node that alone finds the leader gone requests votes.
-    OneObserver,
-    /// Each node that finds the leader gone requests votes.
-    EachStands,
-    /// An answer from any process at the leader's address counts as that of the leader.
-    AnyProcessLeads,
-    /// An exclusive lock is granted although another client holds it.
-    TwoHolders,
-    /// A session that attaches again loses its holds.
-    AttachDropsHolds,
-    /// A deadline takes effect some seconds after its time.
-    LateExpiry,
-    /// A session takes a cached hold again although its release was sent.
-    ReleasedHoldTaken,
-    /// A session takes its cached hold again and again although another client waits for it.
-    RecallIgnored,
+macro_rules! table {
+    ($( $( #[doc = $doc:literal] )+ $fault:ident $word:literal; )*) => {
+        /// A bug that can be planted, at a place where a careless change could introduce it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Fault { $( $( #[doc = $doc] )+ $fault, )* }
+
+        impl Fault {
+            /// All planted bugs.
+            pub const ALL: [Fault; [$($word),*].len()] = [$(Fault::$fault),*];
+
+            /// The word for this bug in the environment variable [`VARIABLE`].
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $( Fault::$fault => $word, )* }
+            }
+        }
+    };
 }
 
-impl Fault {
-    /// All planted bugs.
-    pub const ALL: [Fault; 36] = [
-        Fault::LifoQueue,
-        Fault::ForgottenHolders,
-        Fault::TokensOfThisProcess,
-        Fault::RetriesRunAgain,
-        Fault::EarlyExpiry,
-        Fault::OtherState,
-        Fault::LogTimeOfThisProcess,
-        Fault::AcknowledgedBeforeSync,
-        Fault::VoteBeforeSync,
-        Fault::UncappedLogTime,
-        Fault::RenewalDeduplicated,
-        Fault::ExpiryOneEarly,
-        Fault::DeadWaiterLeft,
-        Fault::RequestMemoryLost,
-        Fault::PurgedTooEarly,
-        Fault::SnapshotUnsynced,
-        Fault::MirrorTrusted,
-        Fault::SetGrantedInPart,
-        Fault::ReaderPassesWriter,
-        Fault::UpgradeKeepsToken,
-        Fault::CancelForgotten,
-        Fault::SessionFromArrival,
-        Fault::HoldFromArrival,
-        Fault::LeaseFromArrival,
-        Fault::GraceFromArrival,
-        Fault::StampOfTheNewest,
-        Fault::DeadlocksUnseen,
-        Fault::LiveLeaderGone,
-        Fault::OneObserver,
-        Fault::EachStands,
-        Fault::AnyProcessLeads,
-        Fault::TwoHolders,
-        Fault::AttachDropsHolds,
-        Fault::LateExpiry,
-        Fault::ReleasedHoldTaken,
-        Fault::RecallIgnored,
-    ];
-
-    /// The word for this bug in the environment variable [`VARIABLE`].
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Fault::LifoQueue => "lifo-queue",
-            Fault::ForgottenHolders => "forgotten-holders",
-            Fault::TokensOfThisProcess => "tokens-of-this-process",
-            Fault::RetriesRunAgain => "retries-run-again",
-            Fault::EarlyExpiry => "early-expiry",
-            Fault::OtherState => "other-state",
-            Fault::LogTimeOfThisProcess => "log-time-of-this-process",
-            Fault::AcknowledgedBeforeSync => "acknowledged-before-sync",
-            Fault::VoteBeforeSync => "vote-before-sync",
-            Fault::UncappedLogTime => "uncapped-log-time",
-            Fault::RenewalDeduplicated => "renewal-deduplicated",
-            Fault::ExpiryOneEarly => "expiry-one-early",
-            Fault::DeadWaiterLeft => "dead-waiter-left",
-            Fault::RequestMemoryLost => "request-memory-lost",
-            Fault::PurgedTooEarly => "purged-too-early",
-            Fault::SnapshotUnsynced => "snapshot-unsynced",
-            Fault::MirrorTrusted => "mirror-trusted",
-            Fault::SetGrantedInPart => "set-granted-in-part",
-            Fault::ReaderPassesWriter => "reader-passes-writer",
-            Fault::UpgradeKeepsToken => "upgrade-keeps-token",
-            Fault::CancelForgotten => "cancel-forgotten",
-            Fault::SessionFromArrival => "session-from-arrival",
-            Fault::HoldFromArrival => "hold-from-arrival",
-            Fault::LeaseFromArrival => "lease-from-arrival",
-            Fault::GraceFromArrival => "grace-from-arrival",
-            Fault::StampOfTheNewest => "stamp-of-the-newest",
-            Fault::DeadlocksUnseen => "deadlocks-unseen",
-            Fault::LiveLeaderGone => "live-leader-gone",
-            Fault::OneObserver => "one-observer",
-            Fault::EachStands => "each-stands",
-            Fault::AnyProcessLeads => "any-process-leads",
-            Fault::TwoHolders => "two-holders",
-            Fault::AttachDropsHolds => "attach-drops-holds",
-            Fault::LateExpiry => "late-expiry",
-            Fault::ReleasedHoldTaken => "released-hold-taken",
-            Fault::RecallIgnored => "recall-ignored",
-        }
-    }
+table! {
+    /// The newest waiter is served first.
+    LifoQueue "lifo-queue";
+    /// A restarted node has lost the holders of its checkpoint.
+    ForgottenHolders "forgotten-holders";
+    /// A restarted node counts tokens from one again, although its checkpoint has a larger counter.
+    TokensOfThisProcess "tokens-of-this-process";
+    /// A repeated acquire is executed again although the first one still waits or holds.
+    RetriesRunAgain "retries-run-again";
+    /// A session ends before the deadline that its client received, between two renewals.
+    EarlyExpiry "early-expiry";
+    /// The state of a node differs from its log, in a part that no client reads.
+    OtherState "other-state";
+    /// A restarted node starts log time at zero again, because the checkpoint does not have it.
+    LogTimeOfThisProcess "log-time-of-this-process";
+    /// A node reports that an entry is durable before its disk does.
+    AcknowledgedBeforeSync "acknowledged-before-sync";
+    /// A node answers a vote request before its vote is durable.
+    VoteBeforeSync "vote-before-sync";
+    /// Log time counts the whole time of a stalled disk, and continues while no entry can be committed.
+    UncappedLogTime "uncapped-log-time";
+    /// A renewal soon after another one is treated as a repetition: it is answered but has no effect.
+    RenewalDeduplicated "renewal-deduplicated";
+    /// A deadline takes effect at its time, not after it.
+    ExpiryOneEarly "expiry-one-early";
+    /// A session that ends leaves its waiters in their queues.
+    DeadWaiterLeft "dead-waiter-left";
+    /// A restarted node has forgotten which requests are finished.
+    RequestMemoryLost "request-memory-lost";
+    /// The log is purged before a snapshot file contains its entries.
+    PurgedTooEarly "purged-too-early";
+    /// The log is purged up to a snapshot file that was never synced. A disk in memory does not sync the mirror either.
+    SnapshotUnsynced "snapshot-unsynced";
+    /// The mirror is used as the state although its digest does not match.
+    MirrorTrusted "mirror-trusted";
+    /// A set of locks is granted as soon as one of them is free.
+    SetGrantedInPart "set-granted-in-part";
+    /// A reader joins other readers although a writer waits.
+    ReaderPassesWriter "reader-passes-writer";
+    /// A hold that becomes exclusive keeps the token that it had as a reader.
+    UpgradeKeepsToken "upgrade-keeps-token";
+    /// A cancel with an unknown request number is not remembered.
+    CancelForgotten "cancel-forgotten";
+    /// A client counts the validity of a renewed session from the arrival of the answer.
+    SessionFromArrival "session-from-arrival";
+    /// A client counts the validity of a hold's renewed lease from the arrival of the answer.
+    HoldFromArrival "hold-from-arrival";
+    /// A client counts the validity of a refreshed token lease from the arrival of the answer.
+    LeaseFromArrival "lease-from-arrival";
+    /// A client counts the disconnect grace from the arrival of the answer.
+    GraceFromArrival "grace-from-arrival";
+    /// No wait that closes a cycle is detected as a deadlock.
+    DeadlocksUnseen "deadlocks-unseen";
+    /// The stamp of an entry that leaves renewals for a later entry is limited by the receipt of the newest of them,
+    /// not of the oldest.
+    StampOfTheNewest "stamp-of-the-newest";
+    /// A leader that answers a probe is treated as gone.
+    LiveLeaderGone "live-leader-gone";
+    /// A node that alone finds the leader gone requests votes.
+    OneObserver "one-observer";
+    /// Each node that finds the leader gone requests votes.
+    EachStands "each-stands";
+    /// An answer from any process at the leader's address counts as that of the leader.
+    AnyProcessLeads "any-process-leads";
+    /// An exclusive lock is granted although another client holds it.
+    TwoHolders "two-holders";
+    /// A session that attaches again loses its holds.
+    AttachDropsHolds "attach-drops-holds";
+    /// A deadline takes effect some seconds after its time.
+    LateExpiry "late-expiry";
+    /// A session takes a cached hold again although its release was sent.
+    ReleasedHoldTaken "released-hold-taken";
+    /// A session takes its cached hold again and again although another client waits for it.
+    RecallIgnored "recall-ignored";
+    /// A leader answers reads without a round to a quorum.
+    ReadWithoutQuorum "read-without-quorum";
 }
 
 /// The environment variable that names the planted bug.

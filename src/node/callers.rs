@@ -207,3 +207,43 @@ impl Node {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Command, Handle, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, Patience, TakeLease,
+    };
+    use crate::service::Call;
+    use crate::testing::Cluster;
+
+    /// Without rules, the leader records the name that the application gives its calls, also if another node forwards
+    /// them.
+    #[tokio::test]
+    async fn a_forwarded_call_keeps_the_name_of_its_caller() {
+        let cluster = Cluster::start(3, None).await.expect("a cluster");
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("a").expect("legal") };
+        let take = TakeLease {
+            lock: lock.clone(),
+            take: LeaseRequestId(1),
+            handle: Handle::from_random(1),
+            access: Mode::Exclusive.into(),
+            lease_ms: 60_000,
+            patience: Patience::Try,
+            metadata: Metadata::default(),
+            claim_ms: None,
+        };
+        let follower = cluster.follower().await;
+        let caller = follower.service_as("ci").expect("a name");
+        let reply = loop {
+            // Another node may begin to lead meanwhile.
+            if let Ok(reply) = caller.submit(Call::new(Command::TakeLease(take.clone()))).await {
+                break reply;
+            }
+        };
+        let has_it = |view: &crate::raft::View| Some(reply.index) <= view.applied;
+        drop(follower.views().wait_for(has_it).await.expect("the node runs"));
+        let owner = follower.core.consensus.machine(|machine| machine.take_owner(&lock, take.take).cloned());
+        assert_eq!(owner.as_ref().map(Principal::as_str), Some("ci"));
+    }
+}

@@ -1,10 +1,13 @@
-//! Compares what callers show for the sessions that they name.
+//! Compares the handles that callers show for the sessions, leases, takes and lost holds that they name.
 
 use super::Node;
 use super::authorizer::Authorizer;
 use crate::auth::{Right, Who};
 use crate::machine::Machine;
-use crate::model::{Command, DocumentCommand, Handle, LockKey, Namespace, OpenSession, Principal, Refusal, SessionId};
+use crate::model::{
+    Alter, Alteration, Command, DocumentCommand, Handle, LockKey, Namespace, OpenSession, Principal, Refusal,
+    SessionId, TakeLease,
+};
 use crate::service::{Call, Proof, ServiceError};
 
 /// A session, with the handle and the namespace that a caller shows for it.
@@ -43,9 +46,33 @@ fn lease_shown(command: &Command) -> Option<(&LockKey, &Handle)> {
     Some((lock, handle))
 }
 
+/// Compares the handle that a command shows for a take, or for the session that lost a hold. Returns the lock, whether
+/// the handle is the right one, and the principal of the take or hold, if it is known. `None` if there is nothing that
+/// it could prove.
+fn compared<'a>(machine: &'a Machine, command: &Command) -> Option<(LockKey, bool, Option<&'a Principal>)> {
+    if let Command::CancelTake { lock, take, handle } | Command::TakeLease(TakeLease { lock, take, handle, .. }) =
+        command
+    {
+        let proven = machine.take_proven(lock, *take, handle)?;
+        return Some((lock.clone(), proven, machine.take_owner(lock, *take)));
+    }
+    let Command::Alter(Alter { request, name, what: Alteration::Resume { token, handle, .. }, .. }) = command else {
+        return None;
+    };
+    let lock = LockKey { namespace: machine.namespace_of(request.session)?.clone(), name: name.clone() };
+    let (known, owner) = machine.lost_handle(&lock, *token)?;
+    Some((lock, known == Some(handle), Some(owner)))
+}
+
+/// Whether a command shows a handle that [`compared`] compares.
+fn shows_another(command: &Command) -> bool {
+    matches!(command, Command::CancelTake { .. } | Command::TakeLease(_))
+        || matches!(command, Command::Alter(Alter { what: Alteration::Resume { .. }, .. }))
+}
+
 impl Node {
-    /// Refuses a command that shows a handle without a session, if its source has shown too many wrong ones, and counts
-    /// a wrong one.
+    /// Refuses a command that shows the handle of something else than its session, if its source has shown too many
+    /// wrong ones, and counts a wrong one.
     pub(super) fn limit_other_guesses(
         &self,
         authorizer: Option<&Authorizer>,
@@ -54,7 +81,22 @@ impl Node {
         if let Command::OpenSession(open) = command {
             return self.limit_opens(authorizer, open);
         }
-        lease_shown(command).map_or(Ok(()), |(lock, handle)| self.limit_lease_guesses(authorizer, lock, handle))
+        if let Some((lock, handle)) = lease_shown(command) {
+            return self.limit_lease_guesses(authorizer, lock, handle);
+        }
+        // Most commands show nothing, and need not wait for the state.
+        if !shows_another(command) || self.caller.who == Who::Local {
+            return Ok(());
+        }
+        let made = |owner: &Principal| authorizer.is_some_and(|authorizer| authorizer.made(owner));
+        let guessed = self.core.consensus.machine(|machine| {
+            let (lock, proven, owner) = compared(machine, command)?;
+            let owned = |owner: &Principal| authorizer.is_none_or(|authorizer| authorizer.owns(&lock, owner));
+            // The handle of another principal is not confirmed, so it counts as wrong.
+            let right = proven && owner.is_none_or(owned);
+            owner.is_none_or(|owner| !made(owner)).then_some(!right)
+        });
+        guessed.map_or(Ok(()), |wrong| self.limit_wrong(authorizer, wrong))
     }
 
     /// Limits the handles that a source shows for a lock while a lease or document holds it whose handle could be

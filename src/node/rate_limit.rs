@@ -1,8 +1,9 @@
 //! Limits the commands per second of each namespace, and the commands and renewals per second of each principal: one
 //! token bucket each, on the leader, before the log.
 //!
-//! Commands that release or end something are never refused. They count for their principal. Those that find nothing
-//! to end are limited like others: each is remembered, or takes a place in the log.
+//! Commands that release or end something are never refused, neither those of its owner nor a break or an end of
+//! another's session. They count for their principal. Those that find nothing to end are limited like others: each is
+//! remembered, or takes a place in the log.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use super::authorizer::Authorizer;
 use super::buckets::Buckets;
 use crate::clock::{Clock, Instant};
 use crate::config;
+use crate::machine::Machine;
 use crate::model::{Command, DocumentCommand, Manage, Managing, Namespace, Principal};
 use crate::mutex::Mutex;
 use crate::service::NotSent;
@@ -141,8 +143,19 @@ impl RateLimits {
     }
 }
 
-/// Returns the namespace of a command that a limit may refuse; `None` for an attach and for commands of nodes and
-/// operators.
+/// Whether a command ends something that its caller need not own: a hold, a session, or the record of a process.
+pub(super) fn ends_of_any_caller(machine: &Machine, command: &Command) -> bool {
+    if let Command::Manage(Manage { lock, what: Managing::BreakHold { token, .. } }) = command {
+        return machine.hold_owner(lock, *token).is_some();
+    }
+    if let Command::Document(DocumentCommand::StopPing { namespace, process }) = command {
+        return machine.state().processes.contains_key(&(namespace.clone(), process.clone()));
+    }
+    matches!(command, Command::EndSession(end) if machine.namespace_of(end.session) == Some(&end.namespace))
+}
+
+/// Returns the namespace of a command that a limit may refuse; `None` for an attach, for commands of nodes, and for a
+/// change of a setting.
 fn within(command: &Command) -> Option<Within<'_>> {
     match command {
         Command::OpenSession(open) => Some(Within::Namespace(&open.namespace)),
@@ -153,7 +166,6 @@ fn within(command: &Command) -> Option<Within<'_>> {
         | Command::Release(_) => Some(Within::Session),
         Command::TakeLease(take) => Some(Within::Namespace(&take.lock.namespace)),
         Command::CancelTake { lock, .. } | Command::DropLease { lock, .. } => Some(Within::Namespace(&lock.namespace)),
-        Command::Manage(Manage { what: Managing::BreakHold { .. }, .. }) => None,
         Command::Manage(manage) => Some(Within::Namespace(&manage.lock.namespace)),
         Command::Document(document) => match document {
             DocumentCommand::Grab(grab) => Some(Within::Namespace(&grab.lock.namespace)),
@@ -162,12 +174,12 @@ fn within(command: &Command) -> Option<Within<'_>> {
             | DocumentCommand::RemoveExpired { lock, .. } => Some(Within::Namespace(&lock.namespace)),
             DocumentCommand::Ping { namespace, .. }
             | DocumentCommand::Unlock { namespace, .. }
+            | DocumentCommand::StopPing { namespace, .. }
             | DocumentCommand::UnlockAll { namespace, .. } => Some(Within::Namespace(namespace)),
-            DocumentCommand::StopPing { .. } => None,
         },
+        Command::EndSession(end) => Some(Within::Namespace(&end.namespace)),
         Command::Attach(_)
         | Command::Disconnected { .. }
-        | Command::EndSession(_)
         | Command::ChangeSetting(_)
         | Command::Tick
         | Command::LeaderlessGap { .. }
@@ -187,8 +199,9 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::limits::RATES_SWEPT_MIN;
     use crate::model::{
-        Alter, Alteration, DocumentId, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, LogTime,
-        Metadata, OpenSession, ProcessId, Release, RequestId, SessionClose, SessionId, WallTime,
+        Alter, Alteration, DocumentId, EndSession, Entry, FencingToken, Handle, Instance, LeaseRequestId, LockKey,
+        LockName, LogTime, Metadata, Mode, OpenSession, Patience, ProcessId, Reason, Release, RequestId, SessionClose,
+        SessionId, Submission, TakeLease, WallTime,
     };
 
     fn rates(a_second: Option<u32>, of: &[(&str, u32)]) -> RateLimits {
@@ -198,6 +211,22 @@ mod tests {
 
     fn namespace(name: &str) -> Namespace {
         Namespace::parse(name).expect("legal")
+    }
+
+    fn key_of(namespace: &Namespace) -> LockKey {
+        LockKey { namespace: namespace.clone(), name: LockName::parse("a").expect("legal") }
+    }
+
+    fn open(namespace: &Namespace) -> Command {
+        Command::OpenSession(OpenSession {
+            namespace: namespace.clone(),
+            handle: Handle::from_random(1),
+            instance: Instance(1),
+            ttl_ms: 60_000,
+            disconnect_grace_ms: None,
+            metadata: Metadata::default(),
+            accepts_hand_over: false,
+        })
     }
 
     /// Limits and the clock that they use.
@@ -216,16 +245,7 @@ mod tests {
         }
 
         fn open(&self, authorizer: Option<&Authorizer>, namespace: &Namespace) -> Result<(), NotSent> {
-            let open = Command::OpenSession(OpenSession {
-                namespace: namespace.clone(),
-                handle: Handle::from_random(1),
-                instance: Instance(1),
-                ttl_ms: 60_000,
-                disconnect_grace_ms: None,
-                metadata: Metadata::default(),
-                accepts_hand_over: false,
-            });
-            self.rates.check(&open, authorizer, &self.clock, || (None, false))
+            self.rates.check(&open(namespace), authorizer, &self.clock, || (None, false))
         }
 
         fn take(&self, namespace: &Namespace) -> Result<(), NotSent> {
@@ -332,7 +352,7 @@ mod tests {
     #[test]
     fn ending_nothing_is_limited() {
         let (ours, ci) = (namespace("ours"), authorizer("commands_a_second = 1\n"));
-        let key = || LockKey { namespace: ours.clone(), name: LockName::parse("a").expect("legal") };
+        let key = || key_of(&ours);
         let (lock, namespace, process) = (key(), ours.clone(), || ProcessId::parse("p").expect("legal"));
         let (handle, ts) = (Handle::from_random(1), DocumentId([1; 12]));
         let cancel = Command::CancelTake { lock: lock.clone(), take: LeaseRequestId(1), handle: handle.clone() };
@@ -340,8 +360,13 @@ mod tests {
         let request = RequestId { session: SessionId::new(0, 1), number: 1 };
         let (name, token, answered_below) = (key().name, FencingToken::new(0, 1), 0);
         let alter = |what| Command::Alter(Alter { request, answered_below, name: key().name, what });
+        let why = || Reason::parse("stuck").expect("legal");
+        let end = EndSession { namespace: namespace.clone(), session: request.session, why: why() };
         let ending = [
             cancel.clone(),
+            Command::EndSession(end),
+            Command::Manage(Manage { lock: key(), what: Managing::BreakHold { token, why: why() } }),
+            Command::Document(DocumentCommand::StopPing { namespace: namespace.clone(), process: process() }),
             Command::DropLease { lock: key(), handle: handle.clone() },
             Command::CloseSession { session: request.session, end: SessionClose::Done },
             Command::Cancel { request },
@@ -370,6 +395,40 @@ mod tests {
                 sent(false).expect_err("its rate");
                 sent(true).expect("it gives something back");
             }
+        }
+    }
+
+    /// Callers that do not own them end a hold, a session and a process at any rate, but only while these exist.
+    #[test]
+    fn what_others_own_is_ended_if_it_exists() {
+        let (ours, mut machine) = (namespace("ours"), Machine::new());
+        let (lock, why) = (key_of(&ours), || Reason::parse("stuck").expect("legal"));
+        let take = TakeLease {
+            lock: lock.clone(),
+            take: LeaseRequestId(1),
+            handle: Handle::from_random(2),
+            access: Mode::Exclusive.into(),
+            lease_ms: 60_000,
+            patience: Patience::Try,
+            metadata: Metadata::default(),
+            claim_ms: None,
+        };
+        let (namespace, process) = (ours.clone(), ProcessId::parse("p").expect("legal"));
+        let ping = DocumentCommand::Ping { namespace: namespace.clone(), process: process.clone() };
+        let stop = DocumentCommand::StopPing { namespace: namespace.clone(), process };
+        let end = EndSession { namespace, session: SessionId::new(0, 1), why: why() };
+        let what = Managing::BreakHold { token: FencingToken::new(0, 1), why: why() };
+        for (made, ends) in [
+            (open(&ours), Command::EndSession(end)),
+            (Command::TakeLease(take), Command::Manage(Manage { lock, what })),
+            (Command::Document(ping), Command::Document(stop)),
+        ] {
+            assert!(!ends_of_any_caller(&machine, &ends), "{ends:?}");
+            let submission = Submission { principal: Principal::default(), since: None, command: made };
+            let (stamp, wall, commands) = (LogTime(1), WallTime(1), vec![submission]);
+            let entry = Entry { stamp, wall, renewals: Vec::new(), commands, digest: None };
+            machine.apply(machine.applied() + 1, &entry);
+            assert!(ends_of_any_caller(&machine, &ends), "{ends:?}");
         }
     }
 

@@ -1,9 +1,12 @@
 //! Answers of a node without a quorum.
 
-use lockkeeper::model::{Claim, LockKey, LockName, Namespace, RequestId};
+use futures_util::future::join_all;
+use lockkeeper::model::{Claim, LockKey, LockName, Namespace, Query, RenewalTarget, RequestId, SessionId};
 use lockkeeper::rpc::pb;
 use lockkeeper::rpc::pb::locks_client::LocksClient;
-use lockkeeper::service::{ClaimRef, LockService, NotSent, Scope, ServiceError, Subscription};
+use lockkeeper::service::{
+    ClaimRef, Freshness, LockService, NotSent, Proof, RenewalCall, Scope, ServiceError, Subscription,
+};
 use lockkeeper::testing::Cluster;
 
 /// A leader without a quorum does not report a claim as unknown, because a new leader may have granted it.
@@ -21,6 +24,31 @@ async fn a_leader_without_a_quorum_calls_no_claim_unknown() {
     }
     let alone = leader.wait_outcome(claim).await;
     assert!(matches!(alone, Err(ServiceError::NotSent { .. } | ServiceError::Unknown { .. })), "{alone:?}");
+}
+
+/// A leader without a quorum answers no linearizable read, and refuses no renewal of a session that it does not know: a
+/// new leader may have decided more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_a_quorum_answers_no_read_and_refuses_no_renewal() {
+    let cluster = Cluster::start(3, None).await.expect("a cluster");
+    let leader = cluster.leader().await;
+    let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("granted-elsewhere").expect("legal") };
+    let target = RenewalTarget::Session(SessionId::new(0, 99));
+    let calls = || {
+        let read = leader.query(Query::Inspect { lock: lock.clone() }, Freshness::Linearizable);
+        let renewal = RenewalCall { target: target.clone(), proof: Proof::Trusted, attempt: 1 };
+        async { tokio::join!(read, leader.renew(vec![renewal])) }
+    };
+    let (read, renewed) = calls().await;
+    assert!(read.is_ok() && renewed.is_ok(), "a quorum confirms both: {read:?}, {renewed:?}");
+    let followers = cluster.nodes().iter().filter(|node| node.id() != leader.id());
+    join_all(followers.map(|follower| follower.close())).await;
+    let (read, renewed) = calls().await;
+    let alone = |error: Option<&ServiceError>| {
+        matches!(error, Some(ServiceError::NotSent { .. } | ServiceError::Unknown { .. }))
+    };
+    assert!(alone(read.as_ref().err()), "{read:?}");
+    assert!(alone(renewed.as_ref().err()), "{renewed:?}");
 }
 
 /// A node that knows of no leader for long ends its watches, whether it led or not: it learns of no event, and another

@@ -1,11 +1,14 @@
 //! Limits that protect the callers of a node from each other: what an abusive source cannot cause.
 
+use std::time::Duration;
+
 use lockkeeper::auth::Who;
 use lockkeeper::client::{Client, Session};
 use lockkeeper::limits;
 use lockkeeper::model::{
-    Command, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, Metadata, Mode, Namespace, OpenSession,
-    Outcome, Patience, Query, Refusal, RenewalTarget, SessionClose, SessionId, TakeLease,
+    Alter, Alteration, Command, FencingToken, Handle, Instance, LeaseRequestId, LockKey, LockName, Metadata, Mode,
+    Namespace, OpenSession, Outcome, Patience, Query, Refusal, RenewalTarget, RequestId, SessionClose, SessionId,
+    TakeLease,
 };
 use lockkeeper::node::Node;
 use lockkeeper::service::{Call, Freshness, LockService, NotSent, Proof, RenewalCall, ServiceError, Source};
@@ -119,30 +122,32 @@ async fn answered_guesses(guess: impl AsyncFn(u128) -> Result<(), ServiceError>)
     assert!(0 < answered && answered <= most, "{answered} guesses were answered");
 }
 
+/// Returns the take of the lock `a` with this id and this handle.
+fn take(id: u128, handle: u128) -> Call {
+    Call::new(Command::TakeLease(TakeLease {
+        lock: key("a"),
+        take: LeaseRequestId(id),
+        handle: Handle::from_random(handle),
+        access: Mode::Exclusive.into(),
+        lease_ms: 60_000,
+        patience: Patience::Try,
+        metadata: Metadata::default(),
+        claim_ms: None,
+    }))
+}
+
 /// H-17: the handle of a lease cannot be guessed by releases and renewals, and the handle of a session cannot be by
 /// opening one. A handle of a lock that no lease holds is no guess.
 #[tokio::test]
 async fn guessing_without_a_session_is_slow() {
     let cluster = Cluster::start(1, None).await.expect("a cluster");
     let leader = cluster.leader().await;
-    let take = |number: u128| {
-        Call::new(Command::TakeLease(TakeLease {
-            lock: key("a"),
-            take: LeaseRequestId(number),
-            handle: Handle::from_random(1_000 + number),
-            access: Mode::Exclusive.into(),
-            lease_ms: 60_000,
-            patience: Patience::Try,
-            metadata: Metadata::default(),
-            claim_ms: None,
-        }))
-    };
     let release = |number| Call::new(Command::DropLease { lock: key("a"), handle: Handle::from_random(number) });
     for number in 0..100 {
         let free = of(&leader, 1).submit(release(number)).await;
         assert!(free.is_ok(), "the lock is free: {free:?}");
     }
-    of(&leader, 9).submit(take(0)).await.expect("granted");
+    of(&leader, 9).submit(take(0, 1_000)).await.expect("granted");
     answered_guesses(async |number| of(&leader, 1).submit(release(number)).await.map(drop)).await;
     answered_guesses(async |number| {
         let handle = Handle::from_random(number);
@@ -168,6 +173,49 @@ async fn guessing_without_a_session_is_slow() {
         of(&leader, 9).submit(open(number, 1)).await.expect("opened");
     }
     answered_guesses(async |number| of(&leader, 3).submit(open(number, 2)).await.map(drop)).await;
+}
+
+/// H-17: events show the ids of takes. The handle of a take cannot be guessed by cancels and repetitions of it, nor by
+/// other takes with the same handle, neither while the take holds nor afterwards. A take that is not known has no
+/// handle to guess.
+#[tokio::test]
+async fn guessing_the_handle_of_a_take_is_slow() {
+    let cluster = Cluster::start(1, None).await.expect("a cluster");
+    let leader = cluster.leader().await;
+    let cancel = |id: u128, handle: u128| {
+        let (take, handle) = (LeaseRequestId(id), Handle::from_random(handle));
+        Call::new(Command::CancelTake { lock: key("a"), take, handle })
+    };
+    of(&leader, 9).submit(take(0, 1_000)).await.expect("granted");
+    for number in 0..100 {
+        let unknown = of(&leader, 1).submit(cancel(1_000 + number, number)).await;
+        assert!(unknown.is_ok(), "the take is not known: {unknown:?}");
+    }
+    answered_guesses(async |number| of(&leader, 1).submit(cancel(0, number)).await.map(drop)).await;
+    answered_guesses(async |number| of(&leader, 2).submit(take(0, number)).await.map(drop)).await;
+    let withdrawn = of(&leader, 9).submit(cancel(0, 1_000)).await.expect("another source").outcome;
+    assert_eq!(withdrawn, Outcome::Withdrawn);
+    answered_guesses(async |number| of(&leader, 4).submit(cancel(0, number)).await.map(drop)).await;
+    answered_guesses(async |number| of(&leader, 5).submit(take(0, number)).await.map(drop)).await;
+}
+
+/// H-17: the handle of a session that lost a hold cannot be guessed by requests to resume the hold.
+#[tokio::test]
+async fn guessing_the_handle_of_a_lost_session_is_slow() {
+    let cluster = Cluster::start(1, None).await.expect("a cluster");
+    let leader = cluster.leader().await;
+    let (lost, other) = (open(&leader).await, open(&leader).await);
+    let delay = Duration::from_millis(limits::LOCK_DELAY_MS_MAX);
+    let guard = lost.lock("a").delay(delay).acquire().await.expect("free");
+    let close = Command::CloseSession { session: lost.id(), end: SessionClose::Lost };
+    leader.submit(Call::new(close)).await.expect("closed");
+    let resume = |number: u128| {
+        let request = RequestId { session: other.id(), number: 1 + u64::try_from(number).expect("few guesses") };
+        let (token, handle) = (guard.token(), Handle::from_random(number));
+        let what = Alteration::Resume { token, handle, lease_ms: None };
+        Call::new(Command::Alter(Alter { request, answered_below: 0, name: key("a").name, what }))
+    };
+    answered_guesses(async |number| of(&leader, 1).submit(resume(number)).await.map(drop)).await;
 }
 
 /// A wrong handle is refused through a follower that has not applied the session yet: only the leader can compare it.

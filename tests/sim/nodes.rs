@@ -28,6 +28,8 @@ use crate::run::{NODE_HOSTS, Run};
 pub(crate) enum Order {
     HandOver,
     WriteSnapshot,
+    /// Record in the notes whether the node claims to lead.
+    NoteClaim,
 }
 
 /// The state of a node that survives its crashes, and its controls.
@@ -147,6 +149,7 @@ pub(crate) async fn boot(place: Arc<Place>) -> turmoil::Result {
                         run.notes().injected.newest_took_effect(injected::SNAPSHOT);
                     }
                 }
+                Some(Order::NoteClaim) => run.notes().claims_to_lead = Some(node.leads()),
                 None => return Ok(()),
             },
         }

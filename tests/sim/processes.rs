@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex};
 
 use crate::injected;
+use crate::invariants;
 use crate::scenarios;
 use crate::settle;
 use crate::world::World;
@@ -30,8 +31,8 @@ static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) digest: Option<String>,
-    /// Names of the invariants that were broken.
-    pub(crate) broken: Vec<String>,
+    /// Names of the invariants that were broken, or how the process ended if it named none.
+    broken: Vec<String>,
     text: String,
     again: String,
 }
@@ -58,9 +59,18 @@ impl Ran {
             .map_or((0, 0), |(tried, effective)| (tried.parse().expect("a count"), effective.parse().expect("a count")))
     }
 
-    /// Asserts that no invariant was broken.
+    /// Asserts that the run ended, and that no invariant was broken.
     pub(crate) fn must_be_sound(&self) {
         assert!(self.broken.is_empty(), "{}\nagain: {}", self.text, self.again);
+        assert!(self.digest.is_some(), "the process printed no result:\n{}\nagain: {}", self.text, self.again);
+    }
+
+    /// The names of the invariants that were broken. Asserts that the process did not end in another way, because a
+    /// process that dies proves nothing about them.
+    pub(crate) fn broken_invariants(&self) -> &[String] {
+        let known = |name: &String| invariants::ALL.iter().any(|invariant| invariant.name == name.as_str());
+        assert!(self.broken.iter().all(known), "{}\nagain: {}", self.text, self.again);
+        &self.broken
     }
 }
 
@@ -106,6 +116,25 @@ fn one_run() {
     let mut world = World::new(seed);
     run(&mut world);
     settle::end(&mut world);
+}
+
+/// Returns the message with which this panics.
+fn panic_of<T>(check: impl FnOnce() -> T + std::panic::UnwindSafe) -> String {
+    let Err(panic) = std::panic::catch_unwind(check) else { return "no panic".to_owned() };
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+/// A process that ends without an error and without a result ran no scenario. One that dies without the name of an
+/// invariant detects no planted bug.
+#[test]
+fn a_run_without_a_result_is_neither_sound_nor_a_detection() {
+    let output = Command::new("true").output().expect("a process");
+    let silent = panic_of(|| Ran::of(String::new(), &output).must_be_sound());
+    assert!(silent.contains("the process printed no result"), "{silent}");
+    let status = std::os::unix::process::ExitStatusExt::from_raw(101 << 8);
+    let output = Output { status, stdout: b"thread panicked".to_vec(), stderr: Vec::new() };
+    let dead = panic_of(|| Ran::of("a death".to_owned(), &output).broken_invariants().len());
+    assert!(dead.contains("again: a death"), "{dead}");
 }
 
 /// The mixed scenario keeps every promise, with any seed.

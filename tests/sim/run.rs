@@ -59,6 +59,8 @@ pub(crate) struct Notes {
     pub(crate) arrivals: [usize; NODES],
     /// The leader of each term, as the nodes reported it, and when.
     pub(crate) leaders: Vec<(Duration, u64, u64)>,
+    /// Whether the node that was asked last claims to lead; `None` before its answer.
+    pub(crate) claims_to_lead: Option<bool>,
     /// Why nodes stopped without a command.
     pub(crate) stopped: Vec<String>,
     /// Number of watches that continued after an installed snapshot.

@@ -336,6 +336,7 @@ impl World {
     pub(crate) fn order(&mut self, node: usize, order: Order) {
         match order {
             Order::HandOver => self.run.notes().injected.hands_over(),
+            Order::NoteClaim => self.run.notes().claims_to_lead = None,
             Order::WriteSnapshot => drop(self.run.notes().injected.tried(injected::SNAPSHOT)),
         }
         self.trace(|| format!("{} gets the order {order:?}", NODE_HOSTS[node]));

@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::time::{Instant as TokioInstant, sleep};
+
+use crate::clock::millis;
 use crate::limits;
 use crate::model::{Invalid, Member, Refusal};
 use crate::node::Node;
@@ -80,32 +83,22 @@ impl Node {
         Ok(())
     }
 
-    /// Asks the next leader to make the change.
+    /// Asks the next leader to make the change. An attempt that has begun is never cut off, because it may succeed.
     async fn ask_next_leader(&self, change: MemberChange) -> Result<(), ServiceError> {
-        let mut last = self.not_sent(NotSent::NoLeader);
-        let asking = async {
-            loop {
-                match self
-                    .send_to_leader(
-                        Forward::Operate(Operation::ChangeMembers(change.clone())),
-                        Some(limits::MEMBERSHIP_WAIT_MS_MAX),
-                    )
-                    .await
+        let ends = TokioInstant::now() + Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
+        loop {
+            let left_ms = millis(ends.saturating_duration_since(TokioInstant::now()));
+            let asking = Forward::Operate(Operation::ChangeMembers(change.clone()));
+            match Box::pin(self.send_to_leader(asking, Some(left_ms))).await {
+                // No node leads yet, or no member has answered the next leader yet. The change was fit here.
+                Err(ServiceError::NotSent { .. } | ServiceError::Refused(Refusal::MembersUnfit { .. }))
+                    if TokioInstant::now() < ends =>
                 {
-                    // No node leads yet, or no member has answered the next leader yet. The change was fit here.
-                    Err(
-                        error @ (ServiceError::NotSent { .. } | ServiceError::Refused(Refusal::MembersUnfit { .. })),
-                    ) => {
-                        last = error;
-                        tokio::time::sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
-                    }
-                    answered => return answered.map(drop),
+                    sleep(Duration::from_millis(limits::RETRY_MS_MIN)).await;
                 }
+                answered => return answered.map(drop),
             }
-        };
-        let wait = Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
-        let asked = tokio::time::timeout(wait, Box::pin(asking)).await;
-        asked.unwrap_or(Err(last))
+        }
     }
 
     /// Finishes a change that an earlier leader left half-way. Raft would apply the next change to the newer of the two
@@ -387,6 +380,23 @@ mod tests {
             let is_made = |view: &View| view.joint.is_none() && !view.members.contains_key(&node);
             let ended = views.wait_for(|view| view.term != term || is_made(view)).await.expect("the node runs").clone();
             if ended.term == term {
+                return;
+            }
+        }
+    }
+
+    /// If the next leader does not answer in time, it may still make the change: the outcome is unknown.
+    #[tokio::test]
+    async fn a_change_without_an_answer_of_the_next_leader_is_unknown() {
+        let cluster = Cluster::start(3, None).await.expect("a cluster");
+        loop {
+            let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+            let term = leader.views().borrow().term;
+            let other = leader.core.changing_members.write().await;
+            let asked = follower.ask_next_leader(MemberChange::Remove { node: follower.id() }).await;
+            drop(other);
+            if follower.views().borrow().term == term {
+                assert!(matches!(asked, Err(ServiceError::Unknown { .. })), "{asked:?}");
                 return;
             }
         }

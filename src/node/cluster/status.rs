@@ -11,7 +11,7 @@ use crate::model::{Announcement, LogTime, Totals};
 use crate::node::Node;
 use crate::node::cluster::consistency::DECIDE;
 use crate::node::forward::{Forward, Forwarded};
-use crate::service::{NodeStatus, Role, STATES_DIFFER, Status};
+use crate::service::{NodeStatus, Role, STATES_DIFFER, ServiceError, Status};
 
 /// What the status shows of the replicated state, all of it after one entry.
 struct StateStatus {
@@ -48,7 +48,8 @@ impl Node {
         Status { node: self.core.id, warnings, ..status }
     }
 
-    /// Asks the current leader until a leader has answered.
+    /// Asks the current leader until a leader has answered. A leader with other rules may refuse the caller: then this
+    /// node's own view has to do, because this node's rules permit it.
     async fn leaders_status(&self) -> Status {
         let mut views = self.core.consensus.watch();
         loop {
@@ -56,8 +57,13 @@ impl Node {
             if self.leads() {
                 return self.status_here();
             }
-            if let Ok(Forwarded::Status(status)) = self.send_to_leader(Forward::Status, None).await {
-                return status;
+            match self.send_to_leader(Forward::Status, None).await {
+                Ok(Forwarded::Status(status)) => return status,
+                Err(error @ (ServiceError::Unauthenticated { .. } | ServiceError::Forbidden { .. })) => {
+                    let warning = format!("the leader refuses to show this caller the cluster: {error}");
+                    return Status { warnings: vec![warning], ..self.status_here() };
+                }
+                Ok(_) | Err(_) => {}
             }
             // Leadership may have moved, or the connection to the leader may have failed: wait for a change of the
             // view, or for a short pause.
@@ -127,5 +133,46 @@ impl Node {
     fn split_states(&self) -> Option<String> {
         let at = self.core.split.load(Ordering::Relaxed);
         (at != 0).then(|| format!("{STATES_DIFFER} at log entry {at}, and no digest has a majority; {DECIDE}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use crate::service::LockService;
+    use crate::testing::{Cluster, ClusterOptions};
+
+    /// The rules of the leader do not have a principal yet, so it refuses its requests. The status that the principal
+    /// gets from a node with newer rules is that node's own view, and names the refusal.
+    #[tokio::test]
+    async fn a_status_that_the_leader_refuses_is_of_the_asked_node() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = folder.path().join("auth.toml");
+        let write = |principal: &str| {
+            let text = format!("version = 1\n[[principal]]\nname = \"{principal}\"\nroles = []\n");
+            fs::write(&rules, text).expect("written");
+            fs::set_permissions(&rules, fs::Permissions::from_mode(0o600)).expect("set");
+        };
+        write("old");
+        let options = ClusterOptions { nodes: 3, auth: Some(rules.clone()), ..ClusterOptions::default() };
+        let cluster = Cluster::start_with(options).await.expect("a cluster");
+        write("new");
+        let refused = async {
+            loop {
+                let asked = cluster.follower().await;
+                asked.reload_auth().expect("good rules");
+                let status = asked.service_as("new").expect("a principal").status().await.expect("a status");
+                let warning = "the leader refuses to show this caller the cluster: not authenticated: ";
+                if status.warnings.iter().any(|text| text.starts_with(warning)) {
+                    return (status.node == asked.id(), status.leader);
+                }
+            }
+        };
+        // The leader may not answer in time on a slow machine, so it is asked again.
+        let refused = tokio::time::timeout(Duration::from_secs(60), refused).await;
+        assert_eq!(refused.expect("the leader refuses"), (true, None));
     }
 }

@@ -205,7 +205,11 @@ fn missed(resume: Position) -> ServiceError {
 
 fn concerns(event: &Event, scope: &Scope) -> bool {
     match scope {
-        Scope::Session(id) | Scope::SessionEnd(id) | Scope::Holds(id) => event.subject.session() == Some(*id),
+        Scope::Session(id) | Scope::SessionEnd(id) | Scope::Holds(id) => {
+            // The subject of a hand-over is the successor.
+            let was = if let EventKind::HandedOver { was, .. } = &event.kind { was.session() } else { None };
+            [event.subject.session(), was].contains(&Some(*id))
+        }
         Scope::Namespace { namespace, prefix } => {
             let here = event.namespace.as_ref().is_none_or(|found| found == namespace);
             let named = event.subject.lock().is_none_or(|lock| lock.name.as_str().starts_with(prefix.as_str()));
@@ -222,8 +226,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Namespace, Principal, Reason, Refusal, RequestId,
-        Subject, WallTime,
+        Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Principal, Reason, Refusal,
+        RequestId, Subject, WallTime,
     };
 
     fn event(index: u64, n: u32) -> Event {
@@ -303,6 +307,21 @@ mod tests {
         assert_eq!(ends.next().await.map(|event| event.kind), Ok(ended));
     }
 
+    /// A watch of a session shows that its hold was handed over, and so does a watch of the successor.
+    #[test]
+    fn a_watch_of_a_session_shows_its_hand_over() {
+        let [before, next, other] = [7, 8, 9].map(|id| SessionId::from_u64(id).expect("legal"));
+        let claim = |session| Claim::Request(RequestId { session, number: 1 });
+        let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
+        let (was, from, by) = (claim(before), FencingToken::new(0, 1), Principal::default());
+        let subject = Subject::hold(&lock, claim(next), FencingToken::new(0, 2));
+        let handed =
+            Event { subject, kind: EventKind::HandedOver { was, from, mode: Mode::Exclusive, by }, ..event(1, 0) };
+        for (session, seen) in [(before, true), (next, true), (other, false)] {
+            assert_eq!(concerns(&handed, &Scope::Session(session)), seen, "{session}");
+        }
+    }
+
     /// On a node that has seen the log from its first entry, the first position is valid like every other.
     #[tokio::test]
     async fn the_first_position_is_a_valid_start() {
@@ -326,6 +345,30 @@ mod tests {
         let missed = events.next().await.expect_err("missed");
         assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, n: 3 }, .. }), "{missed}");
         feed.await.expect("ends");
+    }
+
+    /// More events are published than are kept. A subscriber that has not received the dropped ones gets an error with
+    /// the newest of them, and one that has received them continues.
+    #[tokio::test]
+    async fn a_subscriber_that_falls_out_of_the_window_is_notified() {
+        let hub = Arc::new(Hub::new());
+        let last = limits::EVENTS_KEPT_MAX as u64 + 2;
+        (1..=last).for_each(|index| hub.publish(&[event(index, 0)].into()));
+        assert_eq!(hub.window.lock().events, limits::EVENTS_KEPT_MAX);
+        let floor = Position { index: 2, n: 0 };
+        for behind in [Position::default(), Position { index: 1, n: 0 }] {
+            assert!(hub.keeps_after(behind).is_err());
+            let (mut events, feed) = hub.subscribe(everything(Some(behind)), pending());
+            let feed = tokio::spawn(feed);
+            let missed = events.next().await.expect_err("missed");
+            assert!(matches!(missed, ServiceError::EventsMissed { resume, .. } if resume == floor), "{missed}");
+            feed.await.expect("ends");
+        }
+        let (mut events, feed) = hub.subscribe(everything(Some(floor)), pending());
+        let feed = tokio::spawn(feed);
+        assert_eq!(events.next().await, Ok(event(3, 0)));
+        drop(events);
+        feed.await.expect("the feed ends with its subscriber");
     }
 
     /// A snapshot may skip events of holds and ends of sessions: each of their subscribers gets an error that names the

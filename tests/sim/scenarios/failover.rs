@@ -1,7 +1,9 @@
 //! The streams from the leader end. If its process is gone, the next leader requests votes at once. If the leader
-//! is silent, or only one node cannot reach it, it stays.
+//! is silent, it stays until the election timeout. If only one node cannot reach it, it stays.
 
 use std::time::Duration;
+
+use lockkeeper::limits::FAST_TIMING_MS;
 
 use super::end_of_scenario;
 use crate::invariants::failover;
@@ -10,6 +12,11 @@ use crate::world::World;
 
 /// Shorter than any election timeout after the last message of a leader.
 const AT_ONCE: Duration = Duration::from_millis(140);
+/// Longest time from the last message of a leader until another one leads, if the first election has a winner. The
+/// followers refuse votes for the longest election timeout, and then wait for an election timeout.
+const FAILOVER: Duration = Duration::from_millis(2 * FAST_TIMING_MS[2] + 3 * FAST_TIMING_MS[0] + 50);
+/// Number of failovers after a silence. The votes of one election may be split, but not those of each first election.
+const SILENCES: usize = 3;
 
 /// The leader's process is killed: connections to it are refused.
 pub(super) fn of_a_killed_leader(world: &mut World) {
@@ -30,21 +37,44 @@ pub(super) fn of_a_restarted_leader(world: &mut World) {
 }
 
 /// The followers receive nothing from the leader, and their connections break: dialing gets no answer. The election
-/// timeout decides.
+/// timeout decides: a leader whose silence is shorter stays, and after a longer one another node leads in time.
 pub(super) fn of_a_silent_leader(world: &mut World) {
     let leader = settled_leader(world);
     let term = term_of(world, leader);
+    falls_silent(world, leader);
+    world.pass(AT_ONCE);
+    stays(world, leader, term);
+    speaks_again(world, leader);
+    let mut fastest = Duration::MAX;
+    for _ in 0..SILENCES {
+        let leader = settled_leader(world);
+        falls_silent(world, leader);
+        let silent = world.now();
+        world.await_other_leader(leader);
+        fastest = fastest.min(world.now() - silent);
+        speaks_again(world, leader);
+    }
+    if FAILOVER < fastest {
+        let what = format!("the fastest of {SILENCES} failovers took {fastest:?}, not {FAILOVER:?}");
+        world.run.found(failover::NAME, what);
+    }
+    end_of_scenario(world);
+}
+
+fn falls_silent(world: &mut World, leader: usize) {
     for other in (0..NODES).filter(|other| *other != leader) {
         world.hold(NODE_HOSTS[leader], NODE_HOSTS[other]);
     }
     world.reset(Some(NODE_HOSTS[leader]));
-    world.pass(AT_ONCE);
-    stays(world, leader, term);
+}
+
+fn speaks_again(world: &mut World, leader: usize) {
     world.reset(None);
     for other in (0..NODES).filter(|other| *other != leader) {
         world.release(NODE_HOSTS[leader], NODE_HOSTS[other]);
     }
-    end_of_scenario(world);
+    // The next silence begins after new messages, not after those that were held.
+    world.pass(Duration::from_millis(500));
 }
 
 /// The connections from the leader break again and again, and one follower is refused when it dials the leader.
@@ -64,16 +94,17 @@ pub(super) fn of_one_wrong_observer(world: &mut World) {
     end_of_scenario(world);
 }
 
-/// Waits until all nodes follow a leader.
+/// Waits until all nodes follow the same leader.
 fn settled_leader(world: &mut World) -> usize {
-    let leader = world.await_leader();
+    world.await_leader();
     world.must("followers", Duration::from_secs(5), |world| {
+        let leader = world.leader().map(|leader| leader as u64 + 1);
         world.places.iter().all(|place| {
             let view = place.node().map(|node| node.views().borrow().clone());
-            view.is_some_and(|view| view.leader.is_some() && view.applied.is_some())
+            view.is_some_and(|view| view.leader.is_some() && view.leader == leader && view.applied.is_some())
         })
     });
-    leader
+    world.leader().unwrap_or_default()
 }
 
 fn term_of(world: &World, node: usize) -> u64 {

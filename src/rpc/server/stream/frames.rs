@@ -80,8 +80,7 @@ impl<S: LockService> SessionStream<S> {
             let session = attach.session;
             self.start_binding(number, Some(session), call);
         } else {
-            let claim = call.command.may_wait().map(|(name, request)| self.claim(name, request));
-            self.start_command(number, claim, call);
+            self.start_command(number, call);
         }
         Ok(())
     }
@@ -112,8 +111,18 @@ impl<S: LockService> SessionStream<S> {
             .push(Box::pin(async move { Done::Bound { number, attaching, result: service.submit(call).await } }));
     }
 
-    fn start_command(&mut self, number: u64, claim: Option<ClaimRef>, call: Call) {
+    fn start_command(&mut self, number: u64, call: Call) {
         let service = self.service.clone();
+        if let Command::CloseSession { session, .. } = call.command {
+            let closing = async move { Done::Closed { number, session, result: service.submit(call).await } };
+            self.running.push(Box::pin(closing));
+            return;
+        }
+        let claim = if let Command::TakeLease(take) = &call.command {
+            Some(ClaimRef { lock: take.lock.clone(), claim: Claim::Lease(take.take) })
+        } else {
+            call.command.may_wait().map(|(name, request)| self.claim(name, request))
+        };
         self.running.push(Box::pin(async move { Done::Replied { number, claim, result: service.submit(call).await } }));
     }
 
@@ -128,7 +137,7 @@ impl<S: LockService> SessionStream<S> {
     /// Stops counting the frame as unanswered and waits for the outcome; refuses it at once if the stream already waits
     /// for too many.
     fn start_settling(&mut self, number: u64, claim: ClaimRef) {
-        if limits::STREAM_WAITS_MAX <= self.numbers.len() - self.unanswered {
+        if self.awaits_too_many() {
             overloaded(self.info.node).increment(1);
             let why = NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS };
             let result = Err(ServiceError::not_sent(why));
@@ -139,7 +148,12 @@ impl<S: LockService> SessionStream<S> {
         self.settle(number, claim);
     }
 
-    /// Waits for the outcome of a queued acquire, which does not count as an unanswered frame.
+    /// Whether the stream awaits as many outcomes as it may.
+    pub(super) fn awaits_too_many(&self) -> bool {
+        limits::STREAM_WAITS_MAX <= self.numbers.len() - self.unanswered
+    }
+
+    /// Waits for the outcome of a queued request, which does not count as an unanswered frame.
     pub(super) fn settle(&mut self, number: u64, claim: ClaimRef) {
         let service = self.service.clone();
         self.running.push(Box::pin(async move {

@@ -54,7 +54,7 @@ pub(in crate::rpc::server) struct SessionStream<S> {
     unbound: Option<Pin<Box<Sleep>>>,
     /// Whether an open or attach is in progress.
     binding: bool,
-    /// Frame numbers in use: unanswered, or waiting for the outcome of a queued acquire.
+    /// Frame numbers in use: unanswered, or waiting for the outcome of a queued request.
     numbers: HashSet<u64>,
     /// Number of unanswered frames.
     unanswered: usize,
@@ -74,9 +74,11 @@ struct Bound {
 enum Done {
     /// An open or attach has a result. `attaching` is the session of an attach.
     Bound { number: u64, attaching: Option<SessionId>, result: Result<Reply, ServiceError> },
+    /// The close of the stream's session has a result.
+    Closed { number: u64, session: SessionId, result: Result<Reply, ServiceError> },
     /// Any other frame has a result. With a claim, a queued reply is followed by the claim's outcome.
     Replied { number: u64, claim: Option<ClaimRef>, result: Result<Reply, ServiceError> },
-    /// A queued acquire has an outcome, or still waits.
+    /// A queued request has an outcome, or still waits.
     Settled { number: u64, claim: ClaimRef, result: Result<Reply, ServiceError> },
     /// The session has ended.
     SessionEnded { session: SessionId, reason: EndReason, why: Option<Reason> },
@@ -242,12 +244,20 @@ impl<S: LockService> SessionStream<S> {
             Done::Replied { number, claim: Some(claim), result: Ok(reply) }
                 if matches!(reply.outcome, Outcome::Queued(_)) =>
             {
+                if self.awaits_too_many() {
+                    // The request is queued, so the error must not say that it was not sent.
+                    let why = format!("it waits, but the stream awaits {} outcomes already", limits::STREAM_WAITS_MAX);
+                    return self.answer(number, Err(ServiceError::unknown(why)));
+                }
                 self.unanswered -= 1;
                 self.settle(number, claim);
                 self.reply(number, &reply)
             }
-            Done::Replied { number, claim: _, result } => {
-                if matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. })) {
+            Done::Replied { number, claim: _, result } => self.answer(number, result),
+            Done::Closed { number, session, result } => {
+                let closed = matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. }));
+                // A repeated close may be answered after the stream has got another session.
+                if closed && self.bound.is_some_and(|bound| bound.session == session) {
                     self.unbind();
                 }
                 self.answer(number, result)

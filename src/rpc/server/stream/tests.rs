@@ -12,7 +12,7 @@ use super::StreamEnd;
 use crate::limits;
 use crate::model::{
     Attachment, Claim, Command, EndReason, Event, EventKind, FencingToken, LockKey, LockName, LogTime, Namespace,
-    Position, Principal, Reason, Refusal, RequestId, SessionId, Subject, WallTime,
+    Outcome, Place, Position, Principal, Reason, Refusal, RequestId, SessionId, Subject, WallTime,
 };
 use crate::rpc::convert::Wire;
 use crate::rpc::fake::{Node, SESSION};
@@ -172,6 +172,27 @@ async fn frames_are_answered_as_they_complete() {
     ));
 }
 
+/// A take that is queued is answered twice, like a queued acquire.
+#[tokio::test]
+async fn a_queued_take_is_settled() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    let place = Place { lock: LockName::parse("busy").expect("a name"), place: 1, sequence: 9, held_by: None };
+    node.service.answer_next([Ok(Outcome::Queued(place))]);
+    let lock = Some(pb::LockKey { namespace: "default".to_owned(), name: "busy".to_owned() });
+    let (take, handle, wait_ms) = ("07".repeat(16), "h".to_owned(), Some(60_000));
+    let take = pb::TakeLease { lock, take, handle, lease_ms: 60_000, wait_ms, ..Default::default() };
+    raw.submit(2, Submitted::TakeLease(take)).await;
+    let (number, incoming) = raw.next().await;
+    let ServerBody::Reply(pb::Reply { outcome: Some(pb::reply::Outcome::Queued(_)), .. }) = incoming else {
+        panic!("it is queued, and not {incoming:?}")
+    };
+    assert_eq!(number, 2);
+    node.service.grant();
+    let (number, incoming) = tokio::time::timeout(LONG, raw.next()).await.expect("it is settled");
+    assert!(number == 2 && matches!(incoming, ServerBody::Settled(_)), "{number}: {incoming:?}");
+}
+
 /// A value out of bounds gets an error as the frame's reply; the stream continues.
 #[tokio::test]
 async fn an_invalid_frame_is_answered_and_the_stream_continues() {
@@ -279,6 +300,32 @@ async fn settles_are_bounded() {
     }
 }
 
+/// A stream waits for no more outcomes of queued requests than a session may have. The outcome of a further request
+/// is unknown, as it is queued, too. All other requests are answered as usual.
+#[tokio::test]
+async fn waits_of_queued_requests_are_bounded() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    let most = limits::STREAM_WAITS_MAX as u64;
+    for number in 2..most + 2 {
+        raw.acquire(number, "busy").await;
+        let (replied, incoming) = raw.next().await;
+        assert!(replied == number && matches!(incoming, ServerBody::Reply(_)), "{number}: {incoming:?}");
+    }
+    raw.acquire(most + 2, "busy").await;
+    let (number, incoming) = raw.next().await;
+    let ServerBody::Error(error) = incoming else { panic!("a further wait: {incoming:?}") };
+    assert_eq!((number, error.code.as_str(), error.advice.as_str()), (most + 2, "unknown", "ask"));
+    raw.acquire(most + 2, "free").await;
+    let (number, incoming) = raw.next().await;
+    assert!(number == most + 2 && matches!(incoming, ServerBody::Reply(_)), "{number}: {incoming:?}");
+    node.service.grant();
+    for _ in 0..most {
+        let (number, incoming) = raw.next().await;
+        assert!(number < most + 2 && matches!(incoming, ServerBody::Settled(_)), "{number}: {incoming:?}");
+    }
+}
+
 /// After a stream broke and its session was reported as disconnected, the client gets no further reply, even if it
 /// could still read one: it would believe in a grant while the grace runs.
 #[tokio::test]
@@ -309,6 +356,19 @@ async fn a_closed_session_is_not_disconnected() {
     node.stop.send_replace(true);
     (&mut node.serving).await.expect("served to the end");
     assert!(node.calls.try_recv().is_err(), "nothing was submitted after the close");
+}
+
+/// The end of another session, at the request of an operator with a stream, leaves that stream its own session.
+#[tokio::test]
+async fn the_end_of_another_session_leaves_the_stream_bound() {
+    let mut node = Node::start(1).await;
+    let mut raw = Raw::bound(&mut node).await;
+    let end = pb::EndSession { namespace: String::new(), session: SESSION + 1, why: "stuck".to_owned() };
+    raw.submit(2, Submitted::EndSession(end)).await;
+    assert!(matches!(raw.next().await, (2, ServerBody::Reply(_))));
+    raw.send(3, Asked::Renew(pb::StreamRenew { attempt: 1 })).await;
+    let (number, incoming) = raw.next().await;
+    assert!(number == 3 && matches!(incoming, ServerBody::Reply(_)), "{number}: {incoming:?}");
 }
 
 /// A node that stops sends its streams to other nodes and reports no session as disconnected.
