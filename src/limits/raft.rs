@@ -50,6 +50,10 @@ pub const INSTALL_SNAPSHOT_BYTES_A_MS: u64 = 4 << 10;
 pub const DIAL_PAUSE_MS_MIN: u64 = 10;
 /// Longest pause before an unreachable node is dialed again.
 pub const DIAL_PAUSE_MS_MAX: u64 = 200;
+/// Longest of the first pauses before entries are sent again to a node that did not take them.
+pub const APPEND_PAUSE_MS_MAX: u64 = 50;
+/// Number of these first pauses. Later ones are as long as those before a node is dialled.
+pub const APPEND_PAUSES_SHORT: u32 = 20;
 /// Time after which a node opens the connections to other nodes that are missing or have ended.
 pub const OPEN_LINKS_MS: u64 = 500;
 /// Time for one attempt to connect to a node.
@@ -72,7 +76,9 @@ pub const CHECKPOINT_FIRST_MS: u64 = 1_000;
 pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 /// Log entries before a snapshot file that are kept for followers that lag.
 pub const PURGE_MARGIN_ENTRIES: u64 = 20_000;
-/// Lag at which a follower receives a snapshot instead of entries.
+/// Lag at which a follower receives the newest snapshot instead of entries. A leader keeps all entries that a follower
+/// lacks while it sends them. Without this limit, its log would grow for as long as a follower is slower than the
+/// writes.
 pub const REPLICATION_LAG_ENTRIES_MAX: u64 = 200_000;
 /// Shortest interval between two updates of Raft's progress. Changes of role, leader and members are reported at once.
 pub const VIEW_MS_MIN: u64 = 5;

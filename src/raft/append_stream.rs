@@ -4,6 +4,7 @@
 //! that earlier ones are committed.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -27,6 +28,8 @@ pub(super) struct AppendStream<S> {
     input_ended: bool,
     network: Network,
     target: u64,
+    /// Index of the newest snapshot that Raft knew when it chose to send entries.
+    snapshot: u64,
     outgoing: mpsc::Sender<messages::AppendRequest>,
     incoming: Streaming<messages::AppendResponse>,
     /// A commit notice without entries. It is delayed briefly, because an append with entries carries the same
@@ -68,7 +71,12 @@ impl Sent {
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
     /// Opens the stream within [`APPEND_MS_MAX`] milliseconds. The first request is sent together with the call, before
     /// the follower has accepted the stream.
-    pub(super) async fn open(peer: &Peer, first: AppendEntriesRequest<Types>, input: S) -> Result<Self, String> {
+    pub(super) async fn open(
+        peer: &Peer,
+        snapshot: u64,
+        first: AppendEntriesRequest<Types>,
+        input: S,
+    ) -> Result<Self, String> {
         let opening = async {
             let (target, address, purpose) = peer.at(Purpose::Entries);
             let connection =
@@ -88,6 +96,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
                 input_ended: false,
                 network: peer.network.clone(),
                 target,
+                snapshot,
                 outgoing,
                 incoming,
                 held: None,
@@ -139,6 +148,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
     /// Sends a request with entries at once, merged with a delayed commit notice if possible. Delays a request without
     /// entries.
     async fn take(&mut self, request: AppendEntriesRequest<Types>) -> Result<(), String> {
+        self.check_lag(request.prev_log_id.as_ref())?;
         let same_place = |held: &Held| held.request.prev_log_id == request.prev_log_id;
         match self.held.take() {
             Some(held) if same_place(&held) => self.waiting.push_back(Sent::new(&held.request, true)),
@@ -151,6 +161,21 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             return Ok(());
         }
         self.send(request).await
+    }
+
+    /// Fails if a follower with the entries up to `previous` should get a snapshot instead of the next ones. openraft
+    /// chooses between both only after the end of a stream, and until then it purges no entry that the follower lacks.
+    /// So a snapshot counts if it is newer than the stream: openraft has not had that choice yet.
+    fn check_lag(&self, previous: Option<&RaftLogId>) -> Result<(), String> {
+        let (shared, previous) = (&self.network.shared, previous.map_or(0, |id| id.index));
+        if shared.raft_snapshot.load(Ordering::Relaxed) <= self.snapshot.max(previous) {
+            return Ok(());
+        }
+        let lag = shared.wal.state().last.map_or(0, |last| last.index).saturating_sub(previous);
+        if lag <= self.network.lag_entries_max {
+            return Ok(());
+        }
+        Err(format!("it lacks {lag} entries, and gets a snapshot if that has them"))
     }
 
     async fn send_held(&mut self) -> Result<(), String> {

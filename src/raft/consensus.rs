@@ -107,7 +107,8 @@ impl Consensus {
         let shared = Shared::new(me, origin, recovered, store, Arc::clone(&wal), hooks);
         let shared = Arc::new(shared.map_err(|error| StartError::Stored(error.to_string()))?);
         let (links, acknowledged) = (Arc::new(Connections::new(connector)), Arc::default());
-        let network = Network { shared: Arc::clone(&shared), links, acknowledged };
+        let lag_entries_max = settings.replication_lag_entries_max;
+        let network = Network { shared: Arc::clone(&shared), links, acknowledged, lag_entries_max };
         let machine = StateMachine(Arc::clone(&shared));
         let raft = Raft::new(settings.node, config, network.clone(), LogStore::new(wal), machine)
             .await
@@ -240,6 +241,13 @@ impl Consensus {
     pub async fn in_contact_within(&self, time: Duration) -> bool {
         let last = self.0.raft.with_raft_state(|state| state.vote_last_modified()).await;
         last.ok().flatten().is_some_and(|last| <TokioInstant as openraft::Instant>::now() - last <= time)
+    }
+
+    /// Returns the time since this node last knew of a leader: it accepted a message of another node that led, or a
+    /// quorum acknowledged this node in an earlier term. Before the first leader, returns the time since the start.
+    #[must_use]
+    pub fn since_leader(&self) -> Duration {
+        self.0.shared.led_at.lock().elapsed()
     }
 
     /// Watches the cluster's id: `None` until this node has applied the entry that sets it.

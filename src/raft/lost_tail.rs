@@ -7,10 +7,12 @@
 //! also acknowledges the end of the voter's log, so a new leader has this knowledge about its voters from the
 //! beginning.
 //!
-//! Only the leader that received an acknowledgement knows it, so two short logs are not detected:
+//! Only the leader that received an acknowledgement knows it, so these short logs are not detected:
 //!
 //! - The log of a follower, if that leader fails as well. Then one disk and one leader are lost at once, which is one
 //!   failure more than three nodes tolerate.
+//! - The log of a follower that has restarted, if it votes for a node that has lost its link to that leader before the
+//!   leader's first message arrives: two faults at once, too.
 //! - The log of a former leader, because a leader acknowledges its own log to no other node. This is harmless if the
 //!   other nodes have elected the next leader without its vote: that leader has every committed entry, and sends them
 //!   again. Before that, the former leader may vote for a candidate that lacks an entry which only the third node still

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,8 +24,8 @@ use super::messages;
 use super::peer::{Network, Peer, call, call_until};
 use super::types::{RaftVote, Snapshot, SnapshotData, Types};
 use crate::limits::{
-    GUESS_ENTRIES, INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES,
-    SNAPSHOT_STALL_MS_MAX,
+    APPEND_PAUSE_MS_MAX, APPEND_PAUSES_SHORT, GUESS_ENTRIES, INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX,
+    PEER_MESSAGE_BYTES_MAX, SNAPSHOT_CHUNK_BYTES, SNAPSHOT_STALL_MS_MAX,
 };
 use crate::model::Member;
 use crate::storage::SnapshotFile;
@@ -157,6 +158,8 @@ impl RaftNetworkV2<Types> for Peer {
         S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
     {
         Box::pin(async move {
+            // openraft has just chosen entries and no snapshot.
+            let snapshot = self.network.shared.raft_snapshot.load(Ordering::Relaxed);
             // Waits for the first request before it opens the connection, because openraft pauses at this point after a
             // failure. If this function failed before it asked for a request, openraft would call it again immediately,
             // in a loop, while the other node is down.
@@ -169,7 +172,7 @@ impl RaftNetworkV2<Types> for Peer {
             }
             let (target, address) = (self.target, self.address.as_str());
             let failed = move |why: String| RPCError::from(unreachable(format!("node {target} at {address}: {why}")));
-            let pipeline = AppendStream::open(self, first, input).await.map_err(failed)?;
+            let pipeline = AppendStream::open(self, snapshot, first, input).await.map_err(failed)?;
             let answers = futures_util::stream::unfold(Some(pipeline), move |pipeline| async move {
                 let (answer, pipeline) = pipeline?.next().await?;
                 Some((answer.map_err(failed), pipeline))
@@ -229,7 +232,10 @@ impl RaftNetworkV2<Types> for Peer {
     }
 
     fn backoff(&self) -> Option<Backoff> {
-        Some(Backoff::new((0..).map(pause)))
+        // A node that was restarted gets entries soon: a transfer of leadership to it waits for them.
+        let short = |failures| pause(failures).min(Duration::from_millis(APPEND_PAUSE_MS_MAX));
+        let soon = (0..APPEND_PAUSES_SHORT).map(short);
+        Some(Backoff::new(soon.chain((APPEND_PAUSES_SHORT..).map(pause))))
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Network {
     pub(super) shared: Arc<Shared>,
     pub(super) links: Arc<Connections>,
     pub(super) acknowledged: Arc<Acknowledged>,
+    /// Entries that a follower may lack before it gets a snapshot.
+    pub(super) lag_entries_max: u64,
 }
 
 impl Network {

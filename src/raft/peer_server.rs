@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use futures_util::{Stream, StreamExt};
 use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::{StreamAppendError, TransferLeaderRequest, VoteRequest};
+use tokio::time::Instant as TokioInstant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::blocking::on_files;
@@ -175,6 +177,8 @@ impl Peer for Server {
     ) -> Result<Response<Self::AppendsStream>, Status> {
         let (server, refused, proven) = (self.clone(), Arc::new(OnceLock::new()), proven(&request));
         let refusal = Arc::clone(&refused);
+        let serves = Arc::new(AtomicBool::new(false));
+        let served = Arc::clone(&serves);
         // The end of the messages is an item, too: a stream that the leader ended is no sign that the leader is gone.
         let messages = request.into_inner().map(Some).chain(futures_util::stream::once(std::future::ready(None)));
         // The first message that is refused ends the stream, because later messages would leave a gap.
@@ -191,13 +195,21 @@ impl Peer for Server {
                 server.check_tail(&message)?;
                 let process = messages::process(message.header.as_ref())?;
                 let append = messages::read_append(message)?;
+                // A leader that has committed nothing of its term has served no caller yet.
+                let term = append.vote.leader_id.term;
+                serves.store(append.leader_commit.is_some_and(|id| id.leader_id.term == term), Ordering::Relaxed);
                 end.leader = Some(Leadership { vote: append.vote, process });
                 Ok(append)
             });
             std::future::ready(checked.map_err(|status| refusal.set(status)).ok())
         });
-        let answers = self.raft.stream_append(appends).map(|answer| {
-            let result = match answer.map_err(stopped)? {
+        let shared = Arc::clone(&self.shared);
+        let answers = self.raft.stream_append(appends).map(move |answer| {
+            let answer = answer.map_err(stopped)?;
+            if answer.is_ok() && served.load(Ordering::Relaxed) {
+                shared.had_leader(TokioInstant::now());
+            }
+            let result = match answer {
                 Ok(Some(id)) => Appended::Partly(messages::log_id(&id)),
                 Ok(None) => Appended::Accepted(messages::Accepted {}),
                 Err(StreamAppendError::Conflict(_)) => Appended::Conflict(messages::Conflict {}),

@@ -45,6 +45,8 @@ pub struct RaftSettings {
     pub snapshot_log_bytes_min: u64,
     /// Entries that stay in the log before a snapshot; see [`limits::PURGE_MARGIN_ENTRIES`].
     pub purge_margin_entries: u64,
+    /// Entries that a follower may lack before it gets a snapshot; see [`limits::REPLICATION_LAG_ENTRIES_MAX`].
+    pub replication_lag_entries_max: u64,
 }
 
 impl RaftSettings {
@@ -62,6 +64,7 @@ impl RaftSettings {
             checkpoint_ms: limits::CHECKPOINT_MS,
             snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
             purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
+            replication_lag_entries_max: limits::REPLICATION_LAG_ENTRIES_MAX,
         }
     }
 
@@ -77,7 +80,6 @@ impl RaftSettings {
             max_payload_entries: limits::REPLICATION_ENTRIES_MAX,
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: self.purge_margin_entries,
-            replication_lag_threshold: limits::REPLICATION_LAG_ENTRIES_MAX,
             purge_batch_size: 1024.min(self.purge_margin_entries.max(1)),
             install_snapshot_timeout: limits::INSTALL_SNAPSHOT_MS_MAX,
             ..Config::default()

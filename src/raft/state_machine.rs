@@ -9,6 +9,7 @@ use futures_util::{Stream, StreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant as TokioInstant;
 
 use super::blocking::synced;
 use super::core::Core;
@@ -49,6 +50,10 @@ pub(super) struct Shared {
     /// Size of the log at the start, and payload bytes of all entries applied since. It counts the log at the start,
     /// because a node that restarts often would otherwise never write a snapshot file and purge its log.
     pub(super) log_bytes: AtomicU64,
+    /// Index of the newest entry in the newest snapshot that Raft knows. It does not know the files of backups.
+    pub(super) raft_snapshot: AtomicU64,
+    /// When this node last knew of a leader; before the first one, the start of this node.
+    pub(super) led_at: Mutex<TokioInstant>,
     /// Why this node must stop. The first reason is kept.
     pub(super) fault: watch::Sender<Option<String>>,
 }
@@ -77,6 +82,8 @@ impl Shared {
             receiving: tokio::sync::Mutex::default(),
             checkpoint_due: Notify::new(),
             log_bytes,
+            raft_snapshot: AtomicU64::new(0),
+            led_at: Mutex::new(TokioInstant::now()),
             fault: watch::Sender::new(None),
         };
         shared.follow(&shared.core());
@@ -109,6 +116,12 @@ impl Shared {
     pub(super) fn core(&self) -> MutexGuard<'_, Core> {
         // A panic while the lock was held ends the process anyway; until then, readers may still read.
         self.core.lock()
+    }
+
+    /// Records that the cluster had a leader at this time.
+    pub(super) fn had_leader(&self, at: TokioInstant) {
+        let mut led_at = self.led_at.lock();
+        *led_at = at.max(*led_at);
     }
 
     /// Stops the node for this reason. Does nothing if the node already stops for another one.

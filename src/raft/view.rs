@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -159,7 +160,13 @@ pub(super) async fn follow(raft: Raft<Types, StateMachine>, shared: Arc<Shared>,
         let view = seen(anchor, &now, fault);
         let settled = view.role != Role::Leader || view.own_term_applied;
         let fatal = view.fatal.clone();
+        shared.raft_snapshot.store(now.snapshot.map_or(0, |id| id.index), Ordering::Relaxed);
         views.send_if_modified(|before| {
+            // Within its term, the acknowledgements of a new leader would hide how long the cluster had none. So would
+            // those of a leader that served no caller.
+            if let Some(acked) = before.quorum_acked.filter(|_| before.term < view.term && before.own_term_applied) {
+                shared.had_leader(acked);
+            }
             let changed = *before != view;
             *before = view;
             changed

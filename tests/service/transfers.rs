@@ -1,10 +1,14 @@
 //! Transfers of leadership while clients work.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper::client::Client;
+use lockkeeper::clock::ManualClock;
+use lockkeeper::model::EventKind;
 use lockkeeper::service::{ErrorCode, LockService, MemberChange, Operation};
-use lockkeeper::testing::Cluster;
+use lockkeeper::testing::{Cluster, ClusterOptions};
 
 use crate::suite::until;
 
@@ -49,6 +53,27 @@ async fn callers_are_served_while_a_transfer_waits_for_its_target() {
         }
     }
     assert!(served_meanwhile, "no call was served during a transfer");
+    cluster.close().await;
+}
+
+/// An idle cluster applies nothing for hours. When its leader transfers leadership, the event says how long no node
+/// led, and not how long the cluster was idle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_time_is_no_time_without_a_leader() {
+    let (clock, idle) = (Arc::new(ManualClock::new(17)), Duration::from_secs(8 * 3_600));
+    let options = ClusterOptions { nodes: 3, clock: Some(clock.clone()), ..ClusterOptions::default() };
+    let cluster = Cluster::start_with(options).await.expect("a cluster");
+    let leader = cluster.leader().await;
+    let mut watch = Client::new(leader.service()).watch("", None).await.expect("watching");
+    clock.advance(idle);
+    let target = cluster.follower().await;
+    leader.operate(Operation::Transfer(target.id())).await.expect("transferred");
+    let gap_ms = loop {
+        if let EventKind::LeaderlessGap { gap_ms } = watch.next().await.expect("an event").kind {
+            break gap_ms;
+        }
+    };
+    assert!(Duration::from_millis(gap_ms) < idle, "{gap_ms} ms without a leader");
     cluster.close().await;
 }
 

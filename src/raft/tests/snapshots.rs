@@ -1,6 +1,7 @@
 //! Tests of the transfer of snapshots: its time limits and size limits.
 
 use futures_util::StreamExt;
+use openraft::RaftMetrics;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
@@ -8,10 +9,10 @@ use tonic::{Code, Status};
 use super::super::messages::{self, SelfIdentity};
 use super::super::network::stalled;
 use super::super::peer_server::receive;
-use super::super::types::from_vote;
+use super::super::types::{Types, from_vote};
 use super::*;
 use crate::limits::{INSTALL_SNAPSHOT_BYTES_A_MS, INSTALL_SNAPSHOT_MS_MAX, SNAPSHOT_STALL_MS_MAX};
-use crate::storage::{Job, SnapshotFile, StateStore, Vote, record_hash};
+use crate::storage::{Job, SnapshotFile, StateStore, Vote, Wal, record_hash};
 
 /// A snapshot file with this many records.
 async fn file(records: u64) -> SnapshotFile {
@@ -132,4 +133,54 @@ async fn a_second_snapshot_at_a_time_is_refused() {
     let is_received = async |mut call| tokio::time::timeout(Duration::from_millis(200), &mut call).await.is_err();
     assert!(is_received(first.remove(0)).await, "the first transfer waits for its parts");
     while !is_received(call()).await {}
+}
+
+/// A follower answers every append, and lags nevertheless. It gets the snapshot that the leader wrote meanwhile instead
+/// of the entries, so the leader can purge its log. The follower finds that its leader lives, although the stream of
+/// entries ended. No election timeout is shorter than the test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_lags_gets_a_snapshot_instead_of_entries() {
+    let cluster = Cluster::start(|settings| {
+        settings.timing = Timing { heartbeat_ms: 50, election_min_ms: 60_000, election_max_ms: 120_000 };
+        (settings.replication_lag_entries_max, settings.purge_margin_entries) = (20, 0);
+    })
+    .await;
+    cluster.propose(1).await;
+    let leader = cluster.leader().await;
+    let slow = leader % 3 + 1;
+    cluster.caught_up(slow).await;
+    let consensus = cluster.node(leader);
+    let mut views = consensus.watch();
+    let term = views.borrow().term;
+    let (slow_wal, _) = cluster.storages[&slow].clone();
+    let (mut stamps, mut at) = (2.., 0);
+    // A stream that fails on a busy machine, because no append is answered for too long, ends a round without its lag.
+    for _ in 0..10 {
+        slow_wal.hold_syncs();
+        for stamp in stamps.by_ref().take(40) {
+            cluster.propose(stamp).await;
+        }
+        at = consensus.machine(|machine| machine.applied());
+        consensus.snapshot().await.unwrap();
+        let written = |seen: &RaftMetrics<Types>| seen.snapshot.is_some_and(|id| at <= id.index);
+        soon(consensus.raft().wait(None).metrics(written, "a snapshot")).await.unwrap();
+        // A view with a later entry is published after the leader has noted the snapshot.
+        cluster.propose(stamps.next().unwrap()).await;
+        let later = consensus.machine(|machine| machine.applied());
+        soon(views.wait_for(|view| view.applied >= Some(later))).await.unwrap();
+        slow_wal.release_syncs();
+        cluster.caught_up(slow).await;
+        if cluster.node(slow).snapshot_bytes().is_some() {
+            break;
+        }
+    }
+    assert!(cluster.node(slow).snapshot_bytes().is_some(), "it received entries");
+    let (wal, _) = cluster.storages[&leader].clone();
+    soon(async {
+        while wal.state().purged.map(|id| id.index) < Some(at) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(views.borrow().term, term, "the leader was replaced");
 }
