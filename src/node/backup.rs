@@ -183,7 +183,7 @@ pub struct Restored {
     pub closed_ms: u64,
 }
 
-/// Why a restore failed; nothing was changed.
+/// Why a restore failed. What it had created was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The backup file or the data directory cannot be used.
@@ -207,7 +207,7 @@ impl RestoreError {
 /// last. The backup file is not changed.
 ///
 /// # Errors
-/// See [`RestoreError`]; nothing is changed then.
+/// See [`RestoreError`].
 pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, RestoreError> {
     let view = examine(&restore.file)?;
     let (_, backup) = opened(&restore.file)?;

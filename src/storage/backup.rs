@@ -12,7 +12,7 @@ use super::head::Head;
 use super::identity::Identity;
 use super::snapshot::{Builder, SnapshotFile, received_name};
 
-/// Why a backup was not read, or not restored. Existing files are unchanged.
+/// Why a backup was not read, or not restored. Existing files are unchanged, and new ones were removed.
 #[derive(Debug, Error)]
 pub enum BackupError {
     /// The file is not a complete backup.
@@ -64,7 +64,8 @@ pub fn open_backup(path: &Path) -> Result<SnapshotFile, BackupError> {
 }
 
 /// Creates a node's directory with this state and an empty log. The identity file is written last, because no node
-/// opens a directory without one.
+/// opens a directory with a snapshot and without an identity. After an error, the files and directories that this call
+/// created are removed.
 ///
 /// # Errors
 /// [`BackupError::NotEmpty`] if the directory has any entry.
@@ -74,20 +75,46 @@ pub fn lay_out(
     head: Head,
     records: impl IntoIterator<Item = (Bytes, Bytes)>,
 ) -> Result<(), BackupError> {
-    let snapshots = dir.join("snapshot");
     if dir.exists() && fs::read_dir(dir).map_err(BackupError::io("list", dir))?.next().is_some() {
         return Err(BackupError::NotEmpty { path: dir.to_path_buf() });
     }
+    let snapshots = dir.join("snapshot");
+    let missing: Vec<_> = snapshots.ancestors().take_while(|directory| !directory.exists()).collect();
+    let mut files = Vec::new();
+    let written = write_files(dir, identity, (head, records), &mut files);
+    if written.is_err() {
+        // The identity is removed first, because a node opens a directory that has one.
+        for file in files.iter().rev() {
+            fs::remove_file(file).ok();
+        }
+        for directory in missing {
+            fs::remove_dir(directory).ok();
+        }
+    }
+    written
+}
+
+/// Writes the snapshot and the identity. Adds the paths of the new files to `files`.
+fn write_files(
+    dir: &Path,
+    identity: &Identity,
+    (head, records): (Head, impl IntoIterator<Item = (Bytes, Bytes)>),
+    files: &mut Vec<PathBuf>,
+) -> Result<(), BackupError> {
+    let snapshots = dir.join("snapshot");
     create_directory(&snapshots).map_err(BackupError::io("create", &snapshots))?;
     let path = snapshots.join(received_name(head.log_id));
-    write_snapshot(&path, head, records).map_err(BackupError::io("write", &path))?;
+    let file = File::create_new(&path).map_err(BackupError::io("create", &path))?;
+    files.push(path.clone());
+    write_snapshot(file, head, records).map_err(BackupError::io("write", &path))?;
     sync_directory(&snapshots).map_err(BackupError::io("sync", &snapshots))?;
     let path = dir.join("identity");
+    files.extend([path.with_extension("tmp"), path.clone()]);
     identity.save(&path).map_err(BackupError::io("write", &path))
 }
 
-fn write_snapshot(path: &Path, head: Head, records: impl IntoIterator<Item = (Bytes, Bytes)>) -> io::Result<()> {
-    let mut builder = Builder::new(BufWriter::new(File::create_new(path)?), head)?;
+fn write_snapshot(file: File, head: Head, records: impl IntoIterator<Item = (Bytes, Bytes)>) -> io::Result<()> {
+    let mut builder = Builder::new(BufWriter::new(file), head)?;
     for (key, value) in records {
         builder.add(&key, &value)?;
     }
@@ -144,6 +171,43 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
+    /// A restore that fails while it writes the snapshot or the identity leaves nothing behind: the directories that
+    /// existed are as before, the other ones do not exist, and the next attempt succeeds.
+    #[test]
+    fn a_failed_restore_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (absent, empty) = (folder.path().join("deep"), folder.path().join("empty"));
+        std::fs::create_dir(&empty).unwrap();
+        let ((head, records), identity) = (state(), Identity::new("harbour".into(), 7, 1, 9));
+        let longer = Head { records: head.records + 1, ..head.clone() };
+        let two_lines = Identity::new("two\nlines".into(), 7, 1, 9);
+        for dir in [&absent.join("n1"), &empty] {
+            lay_out(dir, &identity, longer.clone(), records.clone()).unwrap_err();
+            lay_out(dir, &two_lines, head.clone(), records.clone()).unwrap_err();
+            assert!(!absent.exists());
+            assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+        }
+        lay_out(&absent.join("n1"), &identity, head.clone(), records.clone()).unwrap();
+        lay_out(&empty, &identity, head, records).unwrap();
+    }
+
+    /// A restore was killed before it wrote the identity. The directory is refused with the file that it left and the
+    /// next step, and gets no identity.
+    #[test]
+    fn a_restore_that_was_killed_opens_no_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let (head, records) = state();
+        lay_out(folder.path(), &Identity::new("harbour".into(), 7, 1, 9), head.clone(), records).unwrap();
+        std::fs::remove_file(folder.path().join("identity")).unwrap();
+        let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: None };
+        let refused = open(folder.path(), &claim, || panic!("it has a snapshot"), &Options::default()).err().unwrap();
+        let refused = refused.to_string();
+        let file = folder.path().join("snapshot").join(received_name(head.log_id));
+        assert!(refused.contains(&format!("{} but no identity file", file.display())), "{refused}");
+        assert!(refused.contains("move the directory away"), "{refused}");
+        assert!(!folder.path().join("identity").exists());
+    }
+
     /// A backup with a flipped bit, without its end, or in another format is refused with its name. So is any other
     /// file.
     #[test]
@@ -151,7 +215,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("harbour.backup");
         let (head, records) = state();
-        write_snapshot(&path, head, records).unwrap();
+        write_snapshot(File::create_new(&path).unwrap(), head, records).unwrap();
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(open_backup(&path).unwrap().head().records, 300);
         let refused = |bytes: &[u8]| {

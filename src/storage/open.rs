@@ -69,7 +69,7 @@ pub fn open(
     }
     let exposure = exposure(dir).map_err(|error| OpenError::io("read the mode of", dir, error))?;
     let lock = lock_directory(dir)?;
-    let identity = identify(dir, &wal_dir, claim, create)?;
+    let identity = identify(dir, [&wal_dir, &snapshots], claim, create)?;
     remove_leftovers(dir, [dir, &wal_dir, &snapshots]).map_err(|error| OpenError::io("clean", dir, error))?;
 
     let (snapshot, received) = newest_snapshot(&snapshots)?.unzip();
@@ -147,9 +147,10 @@ fn lock_directory(dir: &Path) -> Result<DirectoryLock, OpenError> {
     }
 }
 
+/// Returns the identity of the directory, or creates it if the directories of its `contents` are empty.
 fn identify(
     dir: &Path,
-    wal_dir: &Path,
+    contents: [&Path; 2],
     claim: &Claim,
     create: impl FnOnce() -> Identity,
 ) -> Result<Identity, OpenError> {
@@ -157,10 +158,13 @@ fn identify(
     if let Some(identity) = Identity::load(&path, claim)? {
         return Ok(identity);
     }
-    let mut entries = fs::read_dir(wal_dir).map_err(|error| OpenError::io("list", wal_dir, error))?;
-    if entries.next().is_some() {
-        let what = "there is a log but no identity file".to_string();
-        return Err(OpenError::Incomplete { path: dir.to_path_buf(), what });
+    for directory in contents {
+        let mut entries = fs::read_dir(directory).map_err(|error| OpenError::io("list", directory, error))?;
+        if let Some(entry) = entries.next() {
+            let file = entry.map_err(|error| OpenError::io("list", directory, error))?.path();
+            let what = format!("there is {} but no identity file, which a restore writes last", file.display());
+            return Err(OpenError::Incomplete { path: dir.to_path_buf(), what });
+        }
     }
     let identity = create();
     identity.save(&path).map_err(|error| OpenError::io("write", &path, error))?;

@@ -149,6 +149,12 @@ impl DiskWal {
         self.0.progress.lock().fail_next = true;
     }
 
+    /// Number of requests of the flush thread that ended with a sync. A sync is counted before its callback is called.
+    #[cfg(test)]
+    pub(super) fn syncs(&self) -> u64 {
+        self.read_lock().raft.as_ref().map_or(0, |raft| raft.stat().flush_metrics.sync_batch_count)
+    }
+
     fn read_lock(&self) -> RwLockReadGuard<'_, Log> {
         self.0.log.read().unwrap_or_else(PoisonError::into_inner)
     }

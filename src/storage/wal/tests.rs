@@ -376,6 +376,23 @@ fn failing(wal: &impl Wal) {
     assert_eq!(wal.synced(), None);
 }
 
+/// A vote or an entry is reported as durable only after a sync of the file, also if each of them is alone.
+#[test]
+fn each_acknowledged_request_was_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+    let is_synced = |what: &str, request: &dyn Fn(Done) -> io::Result<()>| {
+        let before = wal.syncs();
+        wait(request).unwrap();
+        assert_eq!(wal.syncs(), before + 1, "{what}");
+    };
+    for number in 1..4 {
+        is_synced("a vote", &|done| wal.save_vote(Vote { term: number, node: 1, committed: false }, done));
+        is_synced("entries", &|done| wal.append(entries(number, 2 * number - 2..2 * number), done));
+        is_synced("a commit", &|done| wal.commit(id(number, 2 * number - 1)).and_then(|()| wal.sync(done)));
+    }
+}
+
 /// Data that a start reads may only be in the page cache. So a start syncs all of it before it answers from it.
 #[test]
 fn a_start_syncs_what_it_reads() {
