@@ -44,10 +44,10 @@ pub(super) struct Common {
     #[arg(long, global = true, env = "LOCKKEEPER_CA", value_name = "FILE")]
     pub(super) ca: Option<PathBuf>,
     /// Certificate to show to the nodes, in PEM [default: none]
-    #[arg(long, global = true, env = "LOCKKEEPER_CERT", requires = "key", value_name = "FILE")]
+    #[arg(long, global = true, env = "LOCKKEEPER_CERT", value_name = "FILE")]
     pub(super) cert: Option<PathBuf>,
     /// Private key of the certificate, in PEM [default: none]
-    #[arg(long, global = true, env = "LOCKKEEPER_KEY", requires = "cert", value_name = "FILE")]
+    #[arg(long, global = true, env = "LOCKKEEPER_KEY", value_name = "FILE")]
     pub(super) key: Option<PathBuf>,
     /// File with a token of the principal to act as, which no other user may read [default: none]
     #[arg(long, global = true, env = "LOCKKEEPER_AUTH_TOKEN_FILE", value_name = "FILE")]

@@ -106,6 +106,10 @@ fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
             return Err(Failure::usage("--ca", "--cert needs TLS: give --ca with the authority of the nodes"));
         }
     }
+    if files.cert.is_some() != files.key.is_some() {
+        let (given, missing) = if files.cert.is_some() { ("--cert", "--key") } else { ("--key", "--cert") };
+        return Err(Failure::usage(given, format!("{given} needs {missing}: give a certificate and its private key")));
+    }
     let options = [("--ca", &files.ca), ("--cert", &files.cert), ("--key", &files.key)];
     for (option, path) in options {
         must_be_readable(option, path.as_deref())?;

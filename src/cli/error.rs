@@ -157,6 +157,15 @@ impl Failure {
         Self { detail, names_next_step: true, ..Self::from(error) }
     }
 
+    /// The failure of an answer that could not be printed, unless the reader has closed standard output: then the exit
+    /// code is the answer, and must not become that of a success.
+    pub(crate) fn unless_closed<T>(printed: Result<T, Self>) -> Result<(), Self> {
+        match printed {
+            Err(failure) if !failure.silent => Err(failure),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// The failure of a grant whose line could not be written, and which was therefore released. In this case a closed
     /// standard output is an error.
     pub(crate) fn unprinted(self) -> Self {
@@ -402,6 +411,9 @@ mod tests {
     fn a_closed_pipe_is_silent() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((failure.silent, failure.exit()), (true, 0));
+        assert_eq!(Failure::unless_closed(Err::<(), _>(failure.clone())), Ok(()), "the exit code is the answer");
+        let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(Failure::unless_closed(Err::<(), _>(full.clone())), Err(full));
         let failure = failure.unprinted();
         assert_eq!((failure.silent, failure.exit()), (false, 70), "unless it was a grant");
     }

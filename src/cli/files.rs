@@ -2,8 +2,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cli::error::Failure;
 
@@ -21,20 +22,101 @@ pub(super) fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
 /// mode, and an existing one keeps its own, with its owner and its group: a node of another user must read it. `field`
 /// is the option or the value that names the path.
 pub(super) fn replace(field: &'static str, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    let next = path.with_extension("next");
+    // A node may read the file through a link, or the file that the link names.
+    let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let next = with_suffix(&file, ".next");
     let written = || {
         // An interrupted run may have left this file.
         let _ = fs::remove_file(&next);
         create(&next, text, mode)?;
-        match fs::metadata(path) {
+        match fs::metadata(&file) {
             Ok(old) => keep_access(&next, &old)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        fs::rename(&next, path)?;
-        sync_parent(path)
+        fs::rename(&next, &file)?;
+        sync_parent(&file)
     };
     written().map_err(failed(field, "write", path))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+/// A file that is opened before a run, and replaced with the outcome of the run. Until then, it keeps its old text.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    path: PathBuf,
+    /// The path of the new file until it replaces the old one; `None` for a device, a pipe or a stream of a process,
+    /// which is written directly.
+    temporary: Option<PathBuf>,
+    file: File,
+}
+
+impl Outcome {
+    /// Opens the file that the path or its links name.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let is_file = match fs::metadata(path) {
+            Ok(found) => found.is_file(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(error),
+        };
+        let mut path = path.to_owned();
+        while let (false, Ok(target)) = (is_of_process(&path), fs::read_link(&path)) {
+            path = parent(&path).join(target);
+        }
+        if !is_file || is_of_process(&path) {
+            let file = match own_stream(&path).filter(|_| is_file) {
+                Some(stream) => File::from(stream?),
+                None => File::options().append(true).open(&path)?,
+            };
+            return Ok(Self { path, temporary: None, file });
+        }
+        let temporary = with_suffix(&path, &format!(".{}.tmp", std::process::id()));
+        let file = File::create(&temporary)?;
+        Ok(Self { path, temporary: Some(temporary), file })
+    }
+
+    /// Replaces the file atomically. This holds for a crash, too.
+    pub(super) fn write(mut self, text: &[u8]) -> io::Result<()> {
+        self.file.write_all(text)?;
+        let Some(temporary) = &self.temporary else { return Ok(()) };
+        self.file.sync_all()?;
+        fs::rename(temporary, &self.path)?;
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // Only the first error is reported.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Whether the path names a stream of a process, as `/dev/stdout` does through its links. It may be redirected to a
+/// file, which must stay the same file for the other output of the process.
+fn is_of_process(path: &Path) -> bool {
+    fs::canonicalize(parent(path)).is_ok_and(|directory| directory.starts_with("/proc"))
+}
+
+/// Returns a duplicate of standard output or standard error, if the path names one of them. A redirected file that is
+/// opened by this path has its own position, so later output would overwrite the outcome.
+fn own_stream(path: &Path) -> Option<io::Result<OwnedFd>> {
+    if fs::canonicalize(parent(path)).ok()? != fs::canonicalize("/proc/self/fd").ok()? {
+        return None;
+    }
+    match path.file_name()?.to_str()? {
+        "1" => Some(io::stdout().as_fd().try_clone_to_owned()),
+        "2" => Some(io::stderr().as_fd().try_clone_to_owned()),
+        _ => None,
+    }
 }
 
 /// Gives a new file the owner, the group and the mode of the file that it replaces.
@@ -101,10 +183,67 @@ mod tests {
         assert_eq!(mode(), PRIVATE);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         // What a run leaves that was interrupted.
-        fs::write(file.with_extension("next"), "half").unwrap();
+        fs::write(with_suffix(&file, ".next"), "half").unwrap();
         replace("<FILE>", &file, "new", PRIVATE).unwrap();
         assert_eq!((mode(), fs::read_to_string(&file).unwrap().as_str()), (0o640, "new"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// A link stays a link: the file that it names is replaced, and no unrelated file.
+    #[test]
+    fn a_link_leads_to_the_replaced_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["auth-v1.toml", "auth.toml", "auth-v1.next"].map(|name| folder.path().join(name));
+        let [file, link, unrelated] = &paths;
+        fs::write(file, "old").unwrap();
+        fs::write(unrelated, "unrelated").unwrap();
+        std::os::unix::fs::symlink("auth-v1.toml", link).unwrap();
+        replace("<FILE>", link, "new", PRIVATE).unwrap();
+        assert!(fs::symlink_metadata(link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(file).unwrap(), "new");
+        assert_eq!(fs::read_to_string(unrelated).unwrap(), "unrelated");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    /// An outcome that cannot be opened is an error before the run. One that is never written leaves no file, and a
+    /// device is not replaced.
+    #[test]
+    fn an_unwritable_outcome_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Outcome::open(Path::new("/nonexistent/result.json")).is_err());
+        assert!(Outcome::open(folder.path()).is_err());
+        let file = folder.path().join("result.json");
+        drop(Outcome::open(&file).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        fs::write(&file, "old").unwrap();
+        drop(Outcome::open(&file).unwrap());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        let null = Path::new("/dev/null");
+        Outcome::open(null).unwrap().write(b"new").unwrap();
+        assert!(!fs::metadata(null).unwrap().is_file());
+    }
+
+    /// The outcome goes to the file that a link names, even if that file does not exist yet. A stream of a process is
+    /// written directly, even if it is redirected to a file and behind another link.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_outcome_follows_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["link", "result.json", "stream", "redirected"].map(|name| folder.path().join(name));
+        let [link, file, stream, redirected] = &paths;
+        std::os::unix::fs::symlink("result.json", link).unwrap();
+        for text in ["first", "second"] {
+            Outcome::open(link).unwrap().write(text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(file).unwrap(), text);
+        }
+        assert!(fs::symlink_metadata(link).unwrap().is_symlink());
+        let mut open = File::create(redirected).unwrap();
+        open.write_all(b"output, ").unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&open);
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), stream).unwrap();
+        Outcome::open(stream).unwrap().write(b"outcome").unwrap();
+        assert_eq!(fs::read_to_string(redirected).unwrap(), "output, outcome");
+        assert_eq!(open.metadata().unwrap().ino(), fs::metadata(redirected).unwrap().ino(), "it was replaced");
     }
 
     /// A replaced file keeps its owner and its group, so that a node of another user can read it. Only root may give a

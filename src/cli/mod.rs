@@ -66,8 +66,14 @@ pub fn main() -> ExitCode {
     }
     runtime::panics_end_the_process();
     let output = Output::new(options.common.json);
+    // Commands under a lock may print to the same pipe: if its reader stops, the run must end nevertheless.
+    let is_lock = matches!(options.command, Command::Lock(_) | Command::Elect(_));
     let code = logging::start(options.common.verbose).and_then(|()| run(options, &output)).unwrap_or_else(|failure| {
-        output.failure(&failure);
+        if is_lock {
+            output.failure_in_time(&failure);
+        } else {
+            output.failure(&failure);
+        }
         failure.exit()
     });
     ExitCode::from(code)

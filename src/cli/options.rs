@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use super::args::Common;
 use super::bench::BenchOptions;
@@ -49,16 +49,38 @@ pub(super) struct Options {
 
 /// Reads a command line.
 pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
-    let mut command = command();
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    // The variables are for the run, which passes on to its internal commands what they need.
+    let is_internal = arguments.get(1).is_some_and(|name| name == GUARDIAN_COMMAND || name == SHIM_COMMAND);
+    let mut command = command_with(&if is_internal { common_options() } else { given(&arguments) });
     let matches = command.try_get_matches_from_mut(arguments)?;
     let mut options = Options::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     options.common.endpoints_given = matches.value_source("endpoints") != Some(ValueSource::DefaultValue);
     Ok(options)
 }
 
+/// Returns the common options that are on the command line. The variables of these do not count, even if their values
+/// are wrong. For a wrong command line it returns none.
+fn given(arguments: &[OsString]) -> Vec<Id> {
+    let common = common_options();
+    let Ok(matches) = command_with(&common).try_get_matches_from(arguments) else { return Vec::new() };
+    let is_given = |id: &Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+    common.into_iter().filter(is_given).collect()
+}
+
+fn common_options() -> Vec<Id> {
+    let whole = Options::command();
+    whole.get_arguments().filter(|option| option.is_global_set()).map(|option| option.get_id().clone()).collect()
+}
+
 /// Returns all commands. The help of each one names the common options in one line, and the program's own help explains
 /// them.
 pub(super) fn command() -> clap::Command {
+    command_with(&[])
+}
+
+/// Returns all commands, with these common options without their variables.
+fn command_with(given: &[Id]) -> clap::Command {
     fn with_hidden(command: clap::Command, common: &[Arg]) -> clap::Command {
         // `restore` has an option with the same name as a common one.
         let own: Vec<_> = command.get_arguments().map(|option| option.get_id().clone()).collect();
@@ -72,7 +94,9 @@ pub(super) fn command() -> clap::Command {
         let is_duration = argument.get_value_names().is_some_and(|names| names.iter().any(|name| name == "DURATION"));
         if is_duration && !argument.is_positional() { argument.allow_hyphen_values(true) } else { argument }
     }
-    let whole = Options::command().mut_args(with_dash);
+    let without_variable =
+        |option: Arg| if given.contains(option.get_id()) { option.env(None::<&'static str>) } else { option };
+    let whole = Options::command().mut_args(with_dash).mut_args(without_variable);
     let common: Vec<_> = whole.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
     whole.mut_subcommands(|command| with_hidden(command, &common))
 }

@@ -104,6 +104,15 @@ impl Output {
         writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::unwritten)
     }
 
+    /// Returns what [`Output::answer`] prints, for another thread.
+    pub(crate) fn one_line(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<String, Failure> {
+        if self.json {
+            Ok(serde_json::to_string(value).map_err(io::Error::from)?)
+        } else {
+            Ok(plain(&text()).into_owned())
+        }
+    }
+
     /// Prints an answer as a JSON object.
     pub(crate) fn object(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.as_it_is(&serde_json::to_string(value).map_err(io::Error::from)?)
@@ -185,7 +194,10 @@ impl Output {
     /// the notices. If the reader stops, notices are lost.
     pub(crate) fn notice(self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let json = self.json.then(|| serde_json::to_string(value).ok()).flatten();
-        let line = json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text())));
+        self.print_notice(json.unwrap_or_else(|| format!("lockkeeper: {}", plain(&text()))));
+    }
+
+    fn print_notice(self, line: String) {
         let mut notices = NOTICES.lock();
         notices.get_or_insert_with(|| Notices::start(self)).lines.try_send(line).ok();
     }
@@ -211,15 +223,25 @@ impl Output {
 
     /// Prints an error: as JSON, or as a sentence with the next step.
     pub(crate) fn failure(&self, failure: &Failure) {
-        if failure.silent {
-            return;
+        if !failure.silent {
+            self.complain(&self.failure_text(failure));
         }
+    }
+
+    /// Prints an error like [`Output::failure`], but does not wait for a reader that stopped.
+    pub(crate) fn failure_in_time(self, failure: &Failure) {
+        if !failure.silent {
+            self.print_notice(self.failure_text(failure));
+            Self::finish_notices();
+        }
+    }
+
+    fn failure_text(&self, failure: &Failure) -> String {
         if !self.json {
             let mut lines = sentences(failure);
             let next = failure.next_step().filter(|_| !failure.names_next_step);
             lines.extend(next.map(|next| format!("  {}", plain(&next))));
-            self.complain(&format!("lockkeeper: {}", lines.join("\n")));
-            return;
+            return format!("lockkeeper: {}", lines.join("\n"));
         }
         let line = ErrorLine {
             error: failure.code.row().text,
@@ -234,7 +256,7 @@ impl Output {
             field: failure.more.invalid.as_ref().map(|invalid| &*invalid.field),
             bound: failure.more.invalid.as_ref().map(|invalid| &*invalid.bound).filter(|bound| !bound.is_empty()),
         };
-        self.complain(&serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned()));
+        serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned())
     }
 
     fn complain(&self, text: &str) {

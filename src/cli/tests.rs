@@ -181,7 +181,12 @@ fn proofs_are_files() {
     let common = parsed(&["status", "--auth-token-file", "file"]).unwrap().common;
     assert_eq!(common.auth_token_file, Some("file".into()));
     assert!(parsed(&["--auth-token", "lkt_", "status"]).is_err());
-    assert!(parsed(&["--ca", "ca.pem", "--cert", "a.pem", "status"]).is_err());
+    for (option, file) in [("--cert", "a.pem"), ("--key", "a.key")] {
+        let common = parsed(&["--ca", "ca.pem", option, file, "status"]).unwrap().common;
+        let refused = connect::connect(&common).map(drop).expect_err("half of a pair");
+        assert_eq!(refused.exit(), USAGE);
+        assert_eq!(refused.more.invalid.map(|invalid| invalid.field).as_deref(), Some(option));
+    }
     assert!(parsed(&["--ca", "ca.pem", "--cert", "a.pem", "--key", "a.key", "status"]).is_ok());
 }
 

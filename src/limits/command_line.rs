@@ -18,6 +18,8 @@ pub const LEFT_BEHIND_NOTICE_MS: u64 = 1_000;
 pub const TERMINAL_RETRY_MS: u64 = 250;
 /// Time in which a dismissed guardian ends, unless a signal has stopped it.
 pub const GUARDIAN_ENDS_MS: u64 = 1_000;
+/// Longest wait for the release of a lock after a signal.
+pub const CLOSE_ENDS_MS: u64 = 1_000;
 /// Divisor of the remaining time before the kill, applied at a second TERM.
 pub const SECOND_TERM_DIVISOR: u32 = 4;
 /// Notices that wait for the reader of standard error; further ones are lost.

@@ -81,6 +81,19 @@ fn a_loss_is_reported_although_the_command_has_ended() {
     }
 }
 
+/// The hold can expire while the wrapper is stopped in the queue. Then the command is not started, unless it may run
+/// without the hold.
+#[test]
+fn an_expired_hold_starts_no_command() {
+    for (on_lost, code, text) in [("term", 76, ""), ("kill", 76, ""), ("ignore", 9, "ran\n")] {
+        let (journal, expired) = (Journal::new(), Journal::new());
+        std::fs::write(expired.path(), "").unwrap();
+        let mut command = wrapper(format!("echo ran > {}; exit 9", shown(&journal.path())));
+        assert_eq!(code_of(command.env("ENDS_WITH", expired.path()).env("ON_LOST", on_lost)), Some(code), "{on_lost}");
+        assert_eq!(journal.text(), text, "{on_lost}");
+    }
+}
+
 /// Timers do not count a suspend. After a suspend the wrapper reads the clock again, and does not wait until the hold
 /// would have expired without the suspend.
 #[test]

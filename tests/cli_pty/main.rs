@@ -73,6 +73,11 @@ fn role_of_the_wrapper() {
         Ok("ignore") => OnLost::Ignore,
         Ok(_) | Err(_) => OnLost::Term,
     };
+    // A script in place of the guardian reports what a test needs.
+    let guardian = match std::env::var_os("GUARDIAN") {
+        Some(script) => vec!["sh".into(), "-c".into(), script],
+        None => vec![env!("CARGO_BIN_EXE_lockkeeper").into(), "__guardian".into()],
+    };
     let whole = command.to_string_lossy();
     let command = match whole.strip_prefix("exec ") {
         Some(program) => vec![program.into()],
@@ -86,7 +91,7 @@ fn role_of_the_wrapper() {
         stop_after: std::env::var_os("STOP_AFTER_MS").map(|_| milliseconds("STOP_AFTER_MS", 0)),
         on_ask: std::env::var_os("ASKED_WITH").map(|_| Signal::USR2),
         whole_group: std::env::var_os("RELEASE_EARLY").is_none(),
-        guardian: vec![env!("CARGO_BIN_EXE_lockkeeper").into(), "__guardian".into()],
+        guardian,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let report = runtime.block_on(async {
@@ -98,6 +103,7 @@ fn role_of_the_wrapper() {
         child::run(&orders, &hold, &mut signals).await
     });
     let Ok(report) = report else { std::process::exit(70) };
+    let Some(report) = report else { std::process::exit(76) };
     std::process::exit(if report.lost && on_lost != OnLost::Ignore { 76 } else { i32::from(report.ended.code()) });
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::screen::Screen;
-use super::{ended, role};
+use super::{Journal, ended, role, shown};
 
 /// Runs a shell, which leads the session of a new terminal.
 fn shell(script: &str) -> Screen {
@@ -50,7 +50,7 @@ fn stopping_and_continuing_works_both_ways() {
         shell(&format!("set -m; {line}; echo \"stopped $?\"; read typed; echo \"shell $typed\"; fg; echo \"code $?\""));
     screen.shows("ready");
     screen.press("\x1a");
-    screen.shows("stopped 148");
+    screen.shows("stopped 147");
     screen.press("hello\n");
     screen.shows("shell hello");
     screen.press("again\n");
@@ -68,7 +68,7 @@ fn continuing_too_late_is_loss() {
     let mut screen = shell(&format!("set -m; {line}; echo \"stopped $?\"; read typed; fg; echo \"code $?\""));
     screen.shows("ready");
     screen.press("\x1a");
-    screen.shows("stopped 148");
+    screen.shows("stopped 147");
     // The end of the hold depends on time alone.
     std::thread::sleep(Duration::from_millis(4100));
     screen.press("go\n");
@@ -85,4 +85,112 @@ fn a_background_wrapper_leaves_the_terminal_alone() {
     screen.press("mine\n");
     screen.shows("shell mine");
     screen.shows("code 4");
+}
+
+/// Returns a field of the state of a process, counted from the one after its name.
+#[cfg(target_os = "linux")]
+fn state(process: impl std::fmt::Display, field: usize) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(field).unwrap().to_owned()
+}
+
+/// In a pipeline the command leaves the foreground to the program that reads its output, so that neither is stopped.
+#[test]
+fn a_pager_keeps_the_terminal() {
+    let journal = Journal::new();
+    let command = format!("echo ready >&2; while [ ! -e {} ]; do sleep 0.01; done; exit 3", shown(&journal.path()));
+    let pager = "(read typed < /dev/tty; echo \"pager $typed\" > /dev/tty; cat > /dev/null)";
+    let line = in_shell(&command);
+    let mut screen = shell(&format!("set -m; {line} | {pager}; echo \"code ${{PIPESTATUS[0]}}\""));
+    screen.shows("ready");
+    screen.press("first\n");
+    screen.shows("pager first");
+    std::fs::write(journal.path(), "").unwrap();
+    screen.shows("code 3");
+}
+
+/// A command outside a terminal's input and output that reads from the terminal gets the foreground when it does.
+#[test]
+fn a_command_in_a_pipeline_reads_the_terminal() {
+    let line = in_shell("echo ready >&2; read typed < /dev/tty; echo \"got $typed\" >&2; exit 5");
+    let mut screen = shell(&format!("set -m; {line} | cat > /dev/null; echo \"code ${{PIPESTATUS[0]}}\""));
+    screen.shows("ready");
+    screen.press("first\n");
+    screen.shows("got first");
+    screen.shows("code 5");
+}
+
+/// Ctrl-Z in a job that began in the background stops the command and not only the wrapper, because a stopped wrapper
+/// cannot keep the hold. `fg` continues both.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stopped_wrapper_stops_its_command() {
+    let journal = Journal::new();
+    let file = shown(&journal.path());
+    let line = in_shell(&format!("echo pid $$ > {file}; while [ ! -e {file}.go ]; do sleep 0.01; done; exit 6"));
+    let script = format!("{line} & read typed; fg; echo \"stopped $?\"; read typed; fg; echo \"code $?\"");
+    let mut screen = shell(&format!("set -m; {script}"));
+    let command = journal.number_after("pid ").as_raw_nonzero();
+    screen.press("go\n");
+    let leader = screen.program.id();
+    // The foreground of its terminal.
+    super::until("the job is in the foreground", || state(leader, 5) != leader.to_string());
+    screen.press("\x1a");
+    screen.shows("stopped 147");
+    assert_eq!(state(command, 0), "T", "the command runs without its wrapper");
+    std::fs::write(format!("{file}.go"), "").unwrap();
+    screen.press("go\n");
+    screen.shows("code 6");
+}
+
+/// A report of a stop can arrive after the command was continued. The wrapper then does not stop itself, because it
+/// could not keep the hold.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_outdated_stop_stops_nothing() {
+    // The guardian reports a stop of a process that runs, and then its end.
+    let guardian = r#"read streams; sleep 1000 & echo "{\"Started\":$!}" >&0; echo '{"Stopped":19}' >&0;
+        echo '{"Ended":{"Code":6}}' >&0; read goodbye; kill $!"#;
+    let mut leader = role("role_of_the_session_leader");
+    leader.env("SCRIPT", format!("set -m; {}; echo \"code $?\"", in_shell("true")));
+    leader.env("ROLE", std::env::current_exe().unwrap()).env("GUARDIAN", guardian).env("RELEASE_EARLY", "1");
+    let mut screen = Screen::run(leader);
+    screen.shows("code 6");
+    assert_eq!(ended(&mut screen.program).code(), Some(0));
+}
+
+/// Writes a script that starts a wrapper, whose command reads from the terminal. Returns the shell command that starts
+/// another wrapper, whose command is that script.
+fn nested(script: &Journal) -> String {
+    let inner = in_shell("echo ready > /dev/tty; read typed < /dev/tty; echo \"got $typed\" > /dev/tty; exit 5");
+    std::fs::write(script.path(), inner).unwrap();
+    in_shell(&format!("bash {}; exit $?", shown(&script.path())))
+}
+
+/// If a run with its output in a file starts another run, the command of the second one gets the foreground.
+#[test]
+fn a_nested_run_reads_the_terminal() {
+    let script = Journal::new();
+    let line = nested(&script);
+    let mut screen = shell(&format!("set -m; {line} > /dev/null; echo \"code $?\""));
+    screen.shows("ready");
+    screen.press("first\n");
+    screen.shows("got first");
+    screen.shows("code 5");
+}
+
+/// In a pipeline, a nested run that needs the terminal stops the whole job. `fg` gives it the foreground.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_nested_run_in_a_pipeline_needs_one_fg() {
+    let script = Journal::new();
+    let line = nested(&script);
+    let rest = "echo \"shell is back\"; read typed; echo \"shell $typed\"; fg; echo \"over\"";
+    let mut screen = shell(&format!("set -m; {line} | cat > /dev/null; {rest}"));
+    screen.shows("shell is back");
+    screen.press("mine\n");
+    screen.shows("shell mine");
+    screen.press("first\n");
+    screen.shows("got first");
+    screen.shows("over");
 }

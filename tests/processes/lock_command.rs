@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::cluster::Cluster;
 use crate::wait::block_until;
 
 /// Makes a test of each function of these names, which takes the endpoints of a cluster and blocks its thread.
@@ -217,6 +218,30 @@ fn the_result_file_distinguishes_equal_exit_codes(endpoints: &str) {
     assert_eq!(code(endpoints, &["lock", "lc/result", "--result", file, "--permits", "x", "true"]), Some(64));
     assert_eq!((&read()["acquired"], &read()["code"]), (&Value::from(false), &Value::from(64)), "not the run before");
     assert_eq!(code(endpoints, &["lock", "lc/result", "--result", "/dev/full", "--", "true"]), Some(70));
+}
+
+/// Without an answer of a node, a release waits for up to `--timeout`. A signal ends the wait, and the exit code stays
+/// the command's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_ends_the_wait_for_a_release() {
+    let cluster = Cluster::start().await;
+    let command = "trap '' TERM; echo ready; read line; exit 5";
+    let run = ["lock", "--ttl", "5m", "--timeout", "10m", "lc/release", "-c", command];
+    let mut run = lockkeeper(&cluster.endpoints().join(","), &run).stdin(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    for node in 1..=3 {
+        cluster.halt(node);
+    }
+    drop(run.stdin.take());
+    let mut status = None;
+    block_until("the end of the run", || {
+        // The first signals may arrive before the end of the command, which ignores them.
+        signal(&run, Signal::TERM);
+        status = run.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(5), "{line}");
 }
 
 /// Several names are acquired together or not at all. The command gets all names in their order, each with its token,

@@ -175,13 +175,23 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
     }
     replace("<FILE>", file, &text, PRIVATE)?;
     let shown = out.is_none().then_some(secret.as_str());
-    if output.json {
-        output.object(&TokenLine { principal: principal.as_str(), id: hash.id(), expires, token: shown })?;
-    } else if let Some(secret) = shown {
-        output.line(secret)?;
-    }
+    let printed = if output.json {
+        output.object(&TokenLine { principal: principal.as_str(), id: hash.id(), expires, token: shown })
+    } else {
+        shown.map_or(Ok(()), |secret| output.line(secret))
+    };
+    printed.map_err(|failure| if shown.is_some() { unshown(&hash, file, failure) } else { failure })?;
     output.remark(&format!("token {} of {principal}, until {}", hash.id(), time(end)));
     Ok(YES)
+}
+
+/// The failure of a token whose secret could not be printed. In this case a closed standard output is an error.
+fn unshown(hash: &TokenHash, file: &Path, failure: Failure) -> Failure {
+    let (id, file) = (hash.id(), file.display());
+    let why = failure.detail;
+    let fix = format!("remove the token with `lockkeeper auth revoke {file} {id}`");
+    let detail = format!("the secret of token {id} was not shown: {why}; {fix}");
+    Failure { detail, silent: false, names_next_step: true, ..failure }
 }
 
 fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result<u8, Failure> {
@@ -281,7 +291,7 @@ fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8,
         access.need(principal, right, &namespace, on).err().map(|denied| denied.to_string()).unwrap_or_default()
     });
     let may = rule.is_some();
-    output.answer(&RightLine { may, rule }, || text)?;
+    Failure::unless_closed(output.answer(&RightLine { may, rule }, || text))?;
     Ok(if may { YES } else { NO })
 }
 

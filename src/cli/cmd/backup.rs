@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
 use crate::cli::files::{parent, sync_parent};
+use crate::cli::lock::signals::{self, Signals};
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::node::backup::{BackupView, examine};
@@ -43,10 +45,22 @@ pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output
     if file.exists() {
         return Err(taken(file));
     }
+    let mut signals = Signals::listen()?;
     let (partial, mut opened) = Partial::begin(file)?;
-    fetch(client, &partial.0, &mut opened, output).await?;
-    opened.sync_all().map_err(failed("sync", &partial.0))?;
-    let view = examine(&partial.0)?;
+    let verified = async {
+        fetch(client, &partial.0, &mut opened, output).await?;
+        let path = partial.0.clone();
+        let examined = spawn_blocking(move || -> Result<BackupView, Failure> {
+            opened.sync_all().map_err(failed("sync", &path))?;
+            Ok(examine(&path)?)
+        });
+        examined.await.map_err(|error| Failure::stopped(error.to_string()))?
+    };
+    let view = tokio::select! {
+        biased;
+        signal = signals.next_ending() => return Ok(signals::exit_code(signal)),
+        verified = verified => verified?,
+    };
     named(&partial.0, file)?;
     sync_parent(file).map_err(failed("sync", parent(file)))?;
     let line = BackupLine {

@@ -93,15 +93,18 @@ pub(in crate::cli) async fn acquire(client: &Client, options: AcquireOptions, ou
         handle: lease.handle().reveal().to_owned(),
         remaining_ms: millis(lease.valid_for()),
     };
-    let print = async { output.answer(&answer, || format!("{} {}", lease.token(), lease.handle().reveal())) };
+    let line = output.one_line(&answer, || format!("{} {}", lease.token(), lease.handle().reveal()));
+    // On another thread, because a reader that stops must not keep a signal from ending the command.
+    let output = *output;
+    let print = tokio::task::spawn_blocking(move || line.and_then(|line| output.as_it_is(&line)));
     let printed = tokio::select! {
         biased;
         signal = signals.next_ending() => Err(signal),
-        printed = print => Ok(printed),
+        printed = print => Ok(printed.unwrap_or_else(|error| Err(Failure::stopped(error.to_string())))),
     };
     // If the handle was not printed, no process could release the lease.
     match printed {
-        Ok(Ok(code)) => Ok(code),
+        Ok(Ok(())) => Ok(YES),
         Ok(Err(unprinted)) => {
             give_back(lease).await;
             Err(unprinted.unprinted())
@@ -171,7 +174,7 @@ pub(in crate::cli) async fn release(client: &Client, options: ReleaseOptions, ou
     if output.json
         && let Some(answer) = release_answer(&released)
     {
-        output.object(&answer)?;
+        Failure::unless_closed(output.object(&answer))?;
     }
     released.map_err(|error| Failure::from(error).about(&options.name))?;
     Ok(YES)

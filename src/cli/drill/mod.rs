@@ -14,8 +14,7 @@ mod report;
 mod schedule;
 mod verdict;
 
-use std::fs::File;
-use std::io::Write as _;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,12 +22,12 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::error::{Failure, NO, YES};
+use super::files::Outcome;
 use super::lock::signals::{self, Signals};
 use super::output::Output;
 use crate::config::Profile;
-use crate::service::ErrorCode;
 
-use self::journal::Journal;
+use self::journal::{Journal, Timeline};
 use self::nodes::Nodes;
 use self::report::Report;
 use self::schedule::Plan;
@@ -54,11 +53,11 @@ fn profiles() -> impl TypedValueParser<Value = Profile> {
 /// as the process, because the nodes end with it.
 pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, Failure> {
     // A file that cannot be written is reported before the drill, not after it.
-    let created = |path: &PathBuf| {
+    let opened = |path: &PathBuf| {
         let unmade = |error| format!("--report {}: {error}; check the path", path.display());
-        File::create(path).map_err(|error| Failure::usage("--report", unmade(error)))
+        Outcome::open(path).map_err(|error| Failure::usage("--report", unmade(error)))
     };
-    let file = options.report.as_ref().map(created).transpose()?;
+    let file = options.report.as_ref().map(opened).transpose()?;
     let mut signals = Signals::listen()?;
     let mut nodes = Nodes::create(options.profile)?;
     let journal = Arc::new(Journal::new(contenders::timeline()));
@@ -80,19 +79,29 @@ pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, F
     let mut report = Report::new(&timeline, options.profile, &broken);
     report.dir = dir.map(|dir| dir.display().to_string());
     if !broken.is_empty() || ran.is_ok() {
-        if let Some(mut file) = file {
-            let page = page::page(&timeline, &report);
-            let page = page.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-            file.write_all(page.as_bytes())?;
-        }
         let printed = if output.json { output.object(&report) } else { report.print(output) };
-        // A reader that has closed the pipe must not turn a broken promise into a success.
-        return if broken.is_empty() { printed.map(|()| YES) } else { Ok(NO) };
+        let page = file.map_or(Ok(()), |file| write_page(file, &timeline, &report));
+        let reported = page.and(printed).map(|()| YES);
+        if broken.is_empty() {
+            return reported;
+        }
+        // Neither a closed pipe nor a full disk must turn a broken promise into another result.
+        if let Err(failure) = &reported {
+            output.failure(failure);
+        }
+        return Ok(NO);
     }
     ran.map(|()| YES).map_err(|failure| {
         let detail = format!("{}; the files of the nodes are in {}", failure.detail, report.dir.unwrap_or_default());
         Failure { detail, ..failure }
     })
+}
+
+/// Writes the report as a page.
+fn write_page(file: Outcome, timeline: &Timeline, report: &Report) -> Result<(), Failure> {
+    let unwritten = |error: &dyn Display| Failure::stopped(format!("the page of --report was not written: {error}"));
+    let page = page::page(timeline, report).map_err(|error| unwritten(&error))?;
+    file.write(page.as_bytes()).map_err(|error| unwritten(&error))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::cli::output::{Output, plain};
 use crate::cli::text::{called, short};
 use crate::client::{Client, ClientError, Session, SetGuard};
 use crate::clock::{Clock, Instant, SystemClock, millis};
+use crate::limits;
 use crate::model::{Parent, Place};
 use crate::service::{ErrorCode, LockService};
 
@@ -93,7 +94,7 @@ pub(super) async fn acquire<S: LockService>(
              give at most {:?}, or a longer --ttl",
             longest / 2
         );
-        close(session).await;
+        close(session, signals).await;
         return Err(Failure::usage("--kill-after", detail).into());
     }
     let progress = output.progress("{msg} ({elapsed})");
@@ -111,7 +112,7 @@ pub(super) async fn acquire<S: LockService>(
     match acquired {
         Ok(guard) => Ok(Held { session, guard }),
         Err(why) => {
-            close(session).await;
+            close(session, signals).await;
             Err(why)
         }
     }
@@ -147,10 +148,21 @@ fn longest_validity(options: &RunOptions, ttl: Duration) -> Duration {
     [options.disconnect_grace, options.at_most].into_iter().flatten().fold(ttl, Duration::min)
 }
 
-/// Closes the session, and with it all its holds and waits. If no node answers in time, the session ends at its TTL.
-pub(super) async fn close<S: LockService>(session: Session<S>) {
-    if let Err(error) = session.close().await {
-        tracing::warn!(%error, "the session could not be closed; it ends at its deadline");
+/// Closes the session, and with it all its holds and waits. If no node answers in time, or soon after a signal, the
+/// session ends at its TTL.
+pub(super) async fn close<S: LockService>(session: Session<S>, signals: &mut Signals) {
+    let interrupted = async {
+        signals.next_ending().await;
+        // A signal that has ended the command may arrive here later, and must not prevent the release.
+        tokio::time::sleep(Duration::from_millis(limits::CLOSE_ENDS_MS)).await;
+    };
+    tokio::select! {
+        closed = session.close() => {
+            if let Err(error) = closed {
+                tracing::warn!(%error, "the session could not be closed; it ends at its deadline");
+            }
+        }
+        () = interrupted => tracing::warn!("a signal ended the wait for the release; the session ends at its deadline"),
     }
 }
 
@@ -199,7 +211,7 @@ fn show_place(bar: &ProgressBar, place: &Place) {
     let message = waiting(place);
     tracing::info!("{message}");
     bar.set_message(plain(&message).into_owned());
-    bar.enable_steady_tick(Duration::from_millis(crate::limits::PROGRESS_TICK_MS));
+    bar.enable_steady_tick(Duration::from_millis(limits::PROGRESS_TICK_MS));
 }
 
 fn waiting(place: &Place) -> String {

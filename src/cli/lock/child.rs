@@ -6,17 +6,20 @@
 //! - The command is the child of a guardian. When this process is killed, the guardian kills the command and all
 //!   processes that it started. When the guardian is killed, this process does the same.
 
-use std::io;
+use std::io::{self, IsTerminal};
+use std::mem;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::time::Duration;
 
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group, test_kill_process_group};
 use tokio::time::{Sleep, sleep};
 
 use super::link::{Guardian, GuardianReport};
-use super::processes::{adopt_orphans, end_all, of_group};
-use super::signals::Signals;
+use super::processes::{adopt_orphans, end_all, is_orphaned, is_stopped, of_group};
+use super::signals::{STOPS, Signals};
 use super::terminal::Terminal;
 use crate::client::wait_until;
 use crate::clock::{Clock, Instant, SystemClock};
@@ -49,23 +52,38 @@ pub struct Report {
     pub lost: bool,
 }
 
-/// Runs the command to its end.
+/// Runs the command to its end. Returns `None` if the hold had already expired, so that the command was not started.
 ///
 /// # Errors
 /// An error if the command was not started, or its guardian was killed. In both cases no process of the command is
 /// left.
-pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io::Result<Report> {
+pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io::Result<Option<Report>> {
+    // If the system stopped this process, the hold would expire while the command runs.
+    signals.catch_stops()?;
+    // It may have expired while this process was stopped in the queue.
+    if orders.on_lost != OnLost::Ignore && hold.valid_for().is_zero() {
+        return Ok(None);
+    }
     let terminal = Terminal::open();
     // If the guardian is killed, its children become children of this process.
     adopt_orphans();
-    let started = Guardian::start(orders, terminal.as_ref().is_some_and(Terminal::is_ours)).await;
+    // In a pipeline another program, such as a pager, may need the foreground. A job that a script runs in the
+    // background is in the script's own group, and does not read from the terminal.
+    let interactive = io::stdin().is_terminal() && !is_piped(io::stdout()) && !is_piped(io::stderr());
+    let started = Guardian::start(orders, interactive && terminal.as_ref().is_some_and(Terminal::is_ours)).await;
     let (guardian, leader) = started.inspect_err(|_| end_all(None))?;
+    // After the start, because the command would inherit this.
+    if let Err(error) = Terminal::write_from_background() {
+        tracing::debug!(%error, "notices may stop the command");
+    }
     let mut wrapper = Wrapper {
         orders,
         hold,
         guardian,
         leader,
         terminal,
+        interactive,
+        ordered: false,
         ended: None,
         lost: false,
         clock: SystemClock::new(),
@@ -79,7 +97,13 @@ pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io
     } else {
         wrapper.guardian.dismiss().await;
     }
-    report
+    report.map(Some)
+}
+
+/// Whether the other end of this stream may be a program of the same pipeline.
+fn is_piped(stream: impl AsFd) -> bool {
+    let kind = fstat(stream).map(|found| FileType::from_raw_mode(found.st_mode));
+    kind.is_ok_and(|kind| matches!(kind, FileType::Fifo | FileType::Socket))
 }
 
 struct Wrapper<'a, H> {
@@ -89,6 +113,10 @@ struct Wrapper<'a, H> {
     /// The command's process, which leads its group.
     leader: Pid,
     terminal: Option<Terminal>,
+    /// Whether the command gets the foreground without a request for it.
+    interactive: bool,
+    /// Whether this process has stopped the command. Otherwise a nested run may have stopped it, for the terminal.
+    ordered: bool,
     ended: Option<Ended>,
     lost: bool,
     clock: SystemClock,
@@ -125,18 +153,15 @@ impl<H: Hold> Wrapper<'_, H> {
         let until_loss = self.hold.valid_for().saturating_sub(self.needed());
         let hold = self.hold;
         tokio::select! {
+            // A CONT comes before the report of the stop that it ends.
+            biased;
+            signal = signals.next_for_wrapper() => return Ok(self.on_signal(signal)),
             report = self.guardian.next_report() => return Ok(self.on_report(report?)),
-            signal = signals.next_for_wrapper() => self.pass(signal),
             () = hold.lost(), if !self.lost => self.lose(),
             () = sleep(until_loss.min(LOOK)), if watched => {
                 // The hold may have been renewed meanwhile.
                 if self.hold.valid_for() <= self.needed() {
                     self.lose();
-                }
-            }
-            () = hold.asked() => {
-                if let Some(signal) = self.orders.on_ask {
-                    self.signal(signal);
                 }
             }
             () = wait_until(&self.clock, self.kill_at) => {
@@ -148,6 +173,11 @@ impl<H: Hold> Wrapper<'_, H> {
                 let left = of_group(self.leader).into_iter();
                 let left = left.map(|process| (process.pid.as_raw_nonzero().get().unsigned_abs(), process.name));
                 self.hold.waits_for(&left.collect::<Vec<_>>());
+            }
+            () = hold.asked() => {
+                if let Some(signal) = self.orders.on_ask {
+                    self.signal(signal);
+                }
             }
             // A group has no event for its end: kill(2) with signal 0 is the only check. The guardian reports the end
             // of each process that it adopted. Others are polled, with growing pauses.
@@ -169,6 +199,18 @@ impl<H: Hold> Wrapper<'_, H> {
         None
     }
 
+    /// Acts on a signal to this process. A stop signal stops the command first: the report of its stop then stops this
+    /// process. After the end of the command no report comes, so this process stops at once.
+    fn on_signal(&mut self, signal: Signal) -> Option<Signal> {
+        if !STOPS.contains(&signal) {
+            self.pass(signal);
+            return None;
+        }
+        self.ordered = true;
+        self.signal(Signal::STOP);
+        self.ended.map(|_| Signal::STOP)
+    }
+
     /// The validity that the hold must still have so that the group can be ended in order.
     fn needed(&self) -> Duration {
         let margin = Duration::from_millis(limits::LOSS_MARGIN_MS);
@@ -185,7 +227,10 @@ impl<H: Hold> Wrapper<'_, H> {
             OnLost::Term => {
                 self.signal(Signal::TERM);
                 self.signal(Signal::CONT);
-                self.kill_within(self.orders.kill_after);
+                // A hold that is about to expire lasts for less than this if the command was started late.
+                let left = self.hold.valid_for();
+                let longest = if left.is_zero() { Duration::MAX } else { left };
+                self.kill_within(self.orders.kill_after.min(longest));
             }
             OnLost::Kill => self.signal(Signal::KILL),
             OnLost::Ignore => {}
@@ -195,6 +240,11 @@ impl<H: Hold> Wrapper<'_, H> {
     /// Passes a signal on to the group. After TERM, the group is killed only with `--stop-after`, because the hold is
     /// valid.
     fn pass(&mut self, signal: Signal) {
+        if signal == Signal::CONT {
+            // The shell may have put the job into the foreground.
+            self.enter_terminal(false);
+            self.ordered = false;
+        }
         self.signal(signal);
         if signal != Signal::TERM {
             return;
@@ -225,6 +275,19 @@ impl<H: Hold> Wrapper<'_, H> {
         test_kill_process_group(self.leader) == Err(Errno::SRCH)
     }
 
+    /// Puts the command into the terminal's foreground if this process's group is there, and if the command is
+    /// interactive or was stopped because it needs the terminal.
+    fn enter_terminal(&self, needed: bool) {
+        if let Some(terminal) = &self.terminal
+            && (needed || self.interactive)
+            && self.ended.is_none()
+            && terminal.is_ours()
+            && let Err(error) = terminal.give_to(self.leader)
+        {
+            tracing::warn!(%error, "the terminal could not be given to the command");
+        }
+    }
+
     /// Puts this process's group into the terminal's foreground again. A command that was killed may have left the
     /// terminal in another mode.
     fn leave_terminal(&self, killed: bool) {
@@ -240,6 +303,11 @@ impl<H: Hold> Wrapper<'_, H> {
     /// Handles a stop of the command. On a terminal this process stops, too, so that the shell prompts again. Without
     /// one, the process that stopped the command has to continue it.
     async fn stopped(&mut self, by: Signal, signals: &mut Signals) {
+        let ordered = mem::take(&mut self.ordered);
+        // The command may have been continued while the report of its stop was on its way.
+        if self.ended.is_none() && !is_stopped(self.leader) {
+            return;
+        }
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = by == Signal::TTIN || by == Signal::TTOU;
         if !(wants_terminal && terminal.is_ours()) {
@@ -255,26 +323,28 @@ impl<H: Hold> Wrapper<'_, H> {
             self.signal(Signal::KILL);
             return;
         }
-        if terminal.is_ours()
-            && let Err(error) = terminal.give_to(self.leader)
-        {
-            tracing::warn!(%error, "the terminal could not be given to the command");
-        }
+        self.enter_terminal(wants_terminal || (by == Signal::STOP && !ordered));
         self.signal(Signal::CONT);
     }
 }
 
-/// Stops this process's own job, as Ctrl-Z does, and returns when the job is continued.
+/// Stops this process's own job, and returns when the job is continued. If no shell could continue it, the job is not
+/// stopped, and the command continues.
 async fn stop_own_job(signals: &mut Signals) {
-    if let Err(error) = kill_current_process_group(Signal::TSTP) {
+    // This process catches the other stop signals.
+    if !is_orphaned()
+        && let Err(error) = kill_current_process_group(Signal::STOP)
+    {
         tracing::warn!(%error, "the wrapper could not stop itself");
     }
-    // The stop may take effect later, on another thread. If no shell could continue the job, the system ignores the
-    // stop, and the command continues.
+    // The stop may take effect later, on another thread. Without it, a command that is stopped again and again waits.
     tokio::select! {
+        // A CONT that stays would later be passed on to the command.
+        biased;
         _ = signals.continued.recv() => {}
         () = sleep(Duration::from_millis(limits::STOP_SETTLES_MS)) => {}
     }
+    signals.forget_stops();
 }
 
 async fn fires(timer: &mut Option<Pin<Box<Sleep>>>) {

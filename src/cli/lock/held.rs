@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal as MaskedSignal};
 use rustix::io::Errno;
 use serde::Serialize;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::child::Hold;
 use super::result::RunResult;
@@ -123,6 +124,45 @@ pub(super) fn tokens(names: &[LockName], guard: &SetGuard) -> Vec<String> {
     names.iter().filter_map(|name| guard.token(name.as_str())).map(|token| token.to_string()).collect()
 }
 
+/// Prints lines on another thread, because a reader that stops must not keep a signal from ending the hold.
+struct Printer {
+    lines: mpsc::Sender<String>,
+    printing: JoinHandle<Result<(), Failure>>,
+}
+
+impl Printer {
+    fn start(output: Output) -> Self {
+        let (lines, mut waiting) = mpsc::channel::<String>(limits::NOTICES_WAITING_MAX);
+        let printing = spawn_blocking(move || {
+            while let Some(line) = waiting.blocking_recv() {
+                output.as_it_is(&line)?;
+            }
+            Ok(())
+        });
+        Self { lines, printing }
+    }
+
+    /// Prints a line later. If the reader stopped, lines are lost.
+    fn print(&self, line: String) {
+        self.lines.try_send(line).ok();
+    }
+
+    /// Waits until a line cannot be printed. Must not be called again after it has returned.
+    async fn failed(&mut self) -> Failure {
+        let ended = (&mut self.printing).await;
+        let printed = ended.unwrap_or_else(|error| Err(Failure::stopped(error.to_string())));
+        printed.err().unwrap_or_else(|| Failure::stopped("no line is printed any more"))
+    }
+
+    /// Waits until all lines are printed, but not for a reader that stopped.
+    async fn finish(self) -> Result<(), Failure> {
+        drop(self.lines);
+        let longest = Duration::from_millis(limits::NOTICES_MS_MAX);
+        let ended = tokio::time::timeout(longest, self.printing).await;
+        ended.map_or(Ok(()), |ended| ended.unwrap_or_else(|error| Err(Failure::stopped(error.to_string()))))
+    }
+}
+
 /// Prints one line for each lock, and holds until standard input is closed, a signal arrives or a lock is lost. Prints
 /// a further line for a loss and for each request of another client.
 pub(super) async fn hold(
@@ -132,19 +172,22 @@ pub(super) async fn hold(
     result: &mut RunResult,
 ) -> Result<u8, Failure> {
     let Notified { guard, output, .. } = held;
-    for (name, token) in names.iter().zip(tokens(names, guard)) {
+    let mut printer = Printer::start(**output);
+    let grants = names.iter().zip(tokens(names, guard)).map(|(name, token)| {
         let grant = held.holding("held", name, token.clone());
-        output.answer(&grant, || format!("held {name} {token}")).map_err(Failure::unprinted)?;
-    }
+        output.one_line(&grant, || format!("held {name} {token}"))
+    });
+    printer.print(grants.collect::<Result<Vec<_>, _>>()?.join("\n"));
     let mut input = input_closed()?;
     loop {
         tokio::select! {
             _ = guard.lost() => break,
+            failure = printer.failed() => return Err(failure.unprinted()),
             (name, asked) = guard.revoke_requested() => {
                 let line = held.asked_for(&name, &asked);
                 let token = line.token.clone().unwrap_or_default();
                 let text = || format!("asked {name} {token} {}: {}", line.by, line.why);
-                output.answer(&line, text).map_err(Failure::unprinted)?;
+                printer.print(output.one_line(&line, text)?);
             }
             signal = signals.next_ending() => {
                 result.signal = u8::try_from(signal.as_raw()).ok();
@@ -158,14 +201,14 @@ pub(super) async fn hold(
     }
     // While this process was stopped, the hold may have expired before the signal or the end of the input.
     if !guard.valid_for().is_zero() {
-        return Ok(YES);
+        return printer.finish().await.map(|()| YES).map_err(Failure::unprinted);
     }
     let lost = guard.lost().await;
     result.lost = true;
     let gone = held.holding("lost", &lost.lock, lost.token.to_string());
-    let printed = output.answer(&gone, || format!("lost {} {}", lost.lock, lost.token));
+    printer.print(output.one_line(&gone, || format!("lost {} {}", lost.lock, lost.token))?);
     // The loss is reported as the failure, even if its line cannot be printed.
-    drop(printed);
+    printer.finish().await.ok();
     Err(lost.into())
 }
 

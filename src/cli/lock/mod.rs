@@ -34,11 +34,12 @@ use self::guardian::own_guardian;
 use self::held::{Notified, hold, tokens};
 use self::options::{Order, ReleaseWhen};
 use self::parent_run::ParentRun;
-use self::result::{ResultFile, RunResult};
+use self::result::RunResult;
 use self::signals::Signals;
 use super::args::Common;
 use super::connect::{CLUSTER_VARIABLE, connect};
 use super::error::{Failure, USAGE};
+use super::files::Outcome;
 use super::output::Output;
 use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
@@ -67,7 +68,7 @@ async fn run(
 ) -> Result<u8, Failure> {
     let file = file.map(|path| {
         let unmade = |error| format!("--result {}: {error}; check the path", path.display());
-        ResultFile::open(path).map_err(|error| Failure::usage("--result", unmade(error)))
+        Outcome::open(path).map_err(|error| Failure::usage("--result", unmade(error)))
     });
     let file = file.transpose()?;
     let mut result = RunResult::default();
@@ -77,20 +78,20 @@ async fn run(
     };
     Output::finish_notices();
     result.code = outcome.as_ref().map_or_else(Failure::exit, |code| *code);
-    let Some(Err(error)) = file.map(|file| file.write(&result)) else { return outcome };
+    let Some(Err(error)) = file.map(|file| result.write(file)) else { return outcome };
     let unwritten =
         Failure::stopped(format!("the result with the exit code {} could not be written: {error}", result.code));
     if outcome.is_ok() {
         return Err(unwritten);
     }
-    output.failure(&unwritten);
+    output.failure_in_time(&unwritten);
     outcome
 }
 
 /// Writes the result of a command line that cannot be parsed. Without the file only its exit code remains.
 pub(super) fn write_usage_error(file: &Path) {
     let result = RunResult { code: USAGE, ..RunResult::default() };
-    drop(ResultFile::open(file).and_then(|file| file.write(&result)));
+    drop(Outcome::open(file).and_then(|file| result.write(file)));
 }
 
 async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &mut RunResult) -> Result<u8, Failure> {
@@ -121,7 +122,7 @@ async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &
         Some(command) => run_command(command, &asking, common, &held, &notified, signals, result).await,
         None => hold(&order.names, &notified, signals, result).await,
     };
-    close(held.session).await;
+    close(held.session, signals).await;
     outcome
 }
 
@@ -146,7 +147,10 @@ async fn run_command<S: LockService>(
         guardian: own_guardian(common.json),
     };
     let run = child::run(&orders, notified, signals).await;
-    let Report { ended, lost } = run.map_err(|error| Failure::stopped(error.to_string()))?;
+    let Some(Report { ended, lost }) = run.map_err(|error| Failure::stopped(error.to_string()))? else {
+        result.lost = true;
+        return Err(loss(held).await);
+    };
     result.child_ended(ended);
     result.lost = lost;
     if lost && options.on_lost != OnLost::Ignore {
@@ -155,8 +159,9 @@ async fn run_command<S: LockService>(
     Ok(ended.code())
 }
 
-/// Returns the error of a hold whose command was ended for its loss. The hold is still valid for a moment, so a renewal
-/// may have been answered meanwhile, and then there is no loss to wait for.
+/// Returns the error of a hold whose command was ended, or not started, for its loss. The hold of a command that was
+/// ended is still valid for a moment, so a renewal may have been answered meanwhile, and then there is no loss to wait
+/// for.
 async fn loss<S: LockService>(held: &Held<S>) -> Failure {
     let longest = held.guard.valid_for() + Duration::from_millis(limits::CLOCK_LOOK_MS_MAX);
     match tokio::time::timeout(longest, held.guard.lost()).await {

@@ -5,7 +5,11 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, wait};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpgid, getpgrp, getpid, getppid, getsid, kill_process, kill_process_group,
+    test_kill_process, wait,
+};
 
 use crate::limits;
 
@@ -16,16 +20,22 @@ pub(super) struct Process {
     pub(super) pid: Pid,
     /// The first characters of its program's name.
     pub(super) name: String,
-    /// Whether the process has ended, but its exit code was not read yet.
-    zombie: bool,
+    /// The letter of its state. `T` is stopped, and `t` is stopped under a debugger. `Z` has ended, but its exit code
+    /// was not read yet.
+    state: char,
     parent: i32,
     group: i32,
 }
 
-/// Returns every process of this namespace. A `/proc` of another namespace is not used, because its ids differ.
-fn all() -> Vec<Process> {
+/// Whether there is a `/proc` of this namespace. One of another namespace is not used, because its ids differ.
+fn has_proc() -> bool {
     let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
-    if own != Some(getpid().as_raw_nonzero().get()) {
+    own == Some(getpid().as_raw_nonzero().get())
+}
+
+/// Returns every process of this namespace.
+fn all() -> Vec<Process> {
+    if !has_proc() {
         return Vec::new();
     }
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -42,15 +52,40 @@ fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
-    let zombie = fields.next()? == "Z";
+    let state = fields.next()?.chars().next()?;
     let mut number = || fields.next()?.parse::<i32>().ok();
     let (parent, group) = (number()?, number()?);
-    Some(Process { pid: Pid::from_raw(pid.parse().ok()?)?, name: name.to_owned(), zombie, parent, group })
+    Some(Process { pid: Pid::from_raw(pid.parse().ok()?)?, name: name.to_owned(), state, parent, group })
 }
 
 pub(super) fn of_group(leader: Pid) -> Vec<Process> {
     let group = leader.as_raw_nonzero().get();
-    all().into_iter().filter(|process| process.group == group && !process.zombie).collect()
+    all().into_iter().filter(|process| process.group == group && process.state != 'Z').collect()
+}
+
+fn one(pid: Pid) -> Option<Process> {
+    parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
+}
+
+/// Whether this process is stopped. A process whose state cannot be read counts as stopped.
+pub(super) fn is_stopped(pid: Pid) -> bool {
+    match one(pid) {
+        Some(process) => matches!(process.state, 'T' | 't'),
+        None => test_kill_process(pid) != Err(Errno::SRCH),
+    }
+}
+
+/// Whether no shell could continue this process's group: the first ancestor outside the group is in another session.
+pub(super) fn is_orphaned() -> bool {
+    let (group, session) = (getpgrp(), getsid(None).ok());
+    let mut ancestor = getppid();
+    while let Some(pid) = ancestor {
+        if getpgid(Some(pid)).ok() != Some(group) {
+            return getsid(Some(pid)).ok() != session;
+        }
+        ancestor = one(pid).and_then(|process| Pid::from_raw(process.parent));
+    }
+    true
 }
 
 /// Makes this process the parent of its orphaned descendants, so that it can find them and wait for them.
@@ -100,8 +135,8 @@ mod tests {
     fn a_line_of_stat_is_read_with_any_name() {
         let process = parse("12 (a) (b) S 3 4 5 0 -1").unwrap();
         assert_eq!((process.pid.as_raw_nonzero().get(), process.name.as_str()), (12, "a) (b"));
-        assert_eq!((process.parent, process.group, process.zombie), (3, 4, false));
-        assert!(parse("12 (x) Z 1 12 12 0").unwrap().zombie);
+        assert_eq!((process.state, process.parent, process.group), ('S', 3, 4));
+        assert_eq!(parse("12 (x) Z 1 12 12 0").unwrap().state, 'Z');
         assert_eq!(parse("12 (x"), None);
     }
 

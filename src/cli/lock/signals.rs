@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
+use futures_util::FutureExt as _;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
@@ -11,13 +12,15 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 const PASSED: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
 /// Signals that stop a process. Terminals and shells send them.
-const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
+pub(super) const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
 /// The signals that this process receives. Signals that were ignored when it was started (for example by `nohup`) stay
 /// ignored, here and in the command.
 #[derive(Debug)]
 pub struct Signals {
     passed: Vec<(Signal, Stream)>,
+    /// Empty while the system stops this process.
+    stops: Vec<(Signal, Stream)>,
     pub(super) continued: Stream,
 }
 
@@ -25,7 +28,7 @@ impl Signals {
     /// Starts to listen. After this, these signals no longer end the process.
     pub fn listen() -> io::Result<Self> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
-        Ok(Self { passed: caught(&PASSED)?, continued })
+        Ok(Self { passed: caught(&PASSED)?, stops: Vec::new(), continued })
     }
 
     /// Waits for the next signal to pass on. Dropping the future loses none.
@@ -43,10 +46,26 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal to pass on, including CONT.
+    /// Starts to catch the stop signals. After this, they no longer stop the process.
+    pub(super) fn catch_stops(&mut self) -> io::Result<()> {
+        self.stops = caught(&STOPS)?;
+        Ok(())
+    }
+
+    /// Drops stop signals that came before the process was continued, as the system does with pending ones.
+    pub(super) fn forget_stops(&mut self) {
+        for (_, stream) in &mut self.stops {
+            // No signal may be there.
+            let _ = stream.recv().now_or_never();
+        }
+    }
+
+    /// Waits for the next signal to pass on, including CONT, or for a stop signal.
     pub(super) async fn next_for_wrapper(&mut self) -> Signal {
         tokio::select! {
+            biased;
             passed = next_of(&mut self.passed) => passed,
+            stop = next_of(&mut self.stops) => stop,
             _ = self.continued.recv() => Signal::CONT,
         }
     }

@@ -46,6 +46,14 @@ impl Terminal {
         given.map_err(io::Error::from)
     }
 
+    /// Lets this thread, and threads that it starts from now on, write from the background to a terminal in the mode
+    /// `tostop`. Otherwise each notice of this process would stop its own job, and the command with it.
+    pub(super) fn write_from_background() -> io::Result<()> {
+        let mut blocked = SigSet::empty();
+        blocked.add(MaskedSignal::SIGTTOU);
+        Ok(blocked.thread_block()?)
+    }
+
     /// Puts this process's group into the foreground again, if this other group is in it.
     pub(super) fn take_back_from(&self, group: Pid) -> io::Result<()> {
         if self.is_foreground(group) { self.give_to(getpgrp()) } else { Ok(()) }
