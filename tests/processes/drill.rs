@@ -84,7 +84,8 @@ fn each_planted_bug_is_found() {
     ];
     for (bug, promise) in bugs {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = drill(folder.path(), &["--rounds", "1", "--json"]);
+        // A report that cannot be written does not hide the broken promise.
+        let mut command = drill(folder.path(), &["--rounds", "1", "--json", "--report", "/dev/full"]);
         let report = report(&command.env(faults::VARIABLE, bug.word()).output().unwrap(), 1);
         assert!(0 < broken(&report, promise), "{bug:?}: {report}");
         let places = report["broken"].as_array().unwrap();
@@ -93,21 +94,28 @@ fn each_planted_bug_is_found() {
     }
 }
 
-fn begun(folder: &Path) -> Child {
-    let child = drill(folder, &["--rounds", "100"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+fn begun(folder: &Path, report: &Path) -> Child {
+    let arguments = ["--rounds", "100", "--report", report.to_str().expect("a path")];
+    let child = drill(folder, &arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     block_until("three nodes", || processes_in(folder) == 3);
     child
 }
 
-/// Ctrl-C ends the nodes and removes their directory. After a kill of the drill, the nodes end too.
+/// Ctrl-C ends the nodes and removes their directory, and an earlier report remains. After a kill of the drill, the
+/// nodes end too.
 #[test]
 fn no_node_outlives_its_drill() {
     let folder = tempfile::tempdir().unwrap();
-    let mut interrupted = begun(folder.path());
+    let reports = tempfile::tempdir().unwrap();
+    let report = reports.path().join("report.html");
+    fs::write(&report, "earlier").unwrap();
+    let mut interrupted = begun(folder.path(), &report);
     signal(&interrupted, Signal::INT);
     assert_eq!(interrupted.wait().unwrap().code(), Some(130));
     assert!(processes_in(folder.path()) == 0 && is_empty(folder.path()), "nodes or files remain");
-    let mut killed = begun(folder.path());
+    assert_eq!(fs::read_to_string(&report).unwrap(), "earlier");
+    assert_eq!(fs::read_dir(reports.path()).unwrap().count(), 1);
+    let mut killed = begun(folder.path(), &report);
     killed.kill().unwrap();
     killed.wait().unwrap();
     block_until("the nodes end", || processes_in(folder.path()) == 0);

@@ -9,6 +9,7 @@ mod bench;
 mod checker;
 mod claims;
 mod cluster;
+mod closed_output;
 mod clusters;
 mod crash;
 mod descriptors;

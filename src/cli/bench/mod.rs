@@ -49,11 +49,7 @@ pub(super) async fn bench(common: &Common, options: &BenchOptions, output: &Outp
 
 /// Prints the report. Fails if it is empty, or if a guarantee was broken.
 fn print(report: &Report, output: &Output) -> Result<u8, Failure> {
-    if output.json {
-        output.object(report)?;
-    } else {
-        report.print(output)?;
-    }
+    Failure::unless_closed(if output.json { output.object(report) } else { report.print(output) })?;
     if report.violations() != 0 {
         let detail = format!("{} grants broke the promise of one holder and growing tokens", report.violations());
         return Err(Failure::new(ErrorCode::Internal, detail));

@@ -65,7 +65,7 @@ pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8
         }
         Err(flaw) => {
             let found = Verified { line: Some(flaw.line), flaw: Some(flaw.what.clone()), ..Verified::default() };
-            output.answer(&found, || flaw.to_string())?;
+            Failure::unless_closed(output.answer(&found, || flaw.to_string()))?;
             Ok(NO)
         }
     }

@@ -24,7 +24,7 @@ pub(in crate::cli) async fn run(client: &Client, options: CheckOptions, output: 
     let valid = checked.state == TokenState::Valid;
     let state = state_word(checked.state);
     let answer = Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() };
-    output.answer(&answer, || known_word(checked.state).to_owned())?;
+    Failure::unless_closed(output.answer(&answer, || known_word(checked.state).to_owned()))?;
     Ok(if valid { YES } else { NO })
 }
 

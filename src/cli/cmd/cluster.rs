@@ -18,11 +18,11 @@ use crate::shapes::{Cluster, cluster_id_text, role_word};
 /// Shows the leader and the health of the nodes. Without a leader it shows the view of one node, and fails.
 pub(in crate::cli) async fn status(client: &Client, output: &Output) -> Result<u8, Failure> {
     let status = client.status().await?;
-    if output.json {
-        output.object(&Cluster::new(&status))?;
+    Failure::unless_closed(if output.json {
+        output.object(&Cluster::new(&status))
     } else {
-        status_lines(&status, output)?;
-    }
+        status_lines(&status, output)
+    })?;
     led(&status).map(|_| YES)
 }
 

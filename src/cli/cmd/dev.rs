@@ -143,17 +143,24 @@ pub(in crate::cli) async fn run(options: &DevOptions, output: &Output) -> Result
         let started = Server::start(config, ports, options.ephemeral, &instruments, |error| unopened(error, options));
         servers.push(started.await?);
     }
-    welcome(options, &listens, output)?;
     let mut watching = JoinSet::new();
-    watching.spawn(print_leadership(servers[0].node.clone(), *output));
-    let ended = tokio::select! {
-        why = any_failed(&mut servers) => Err(Failure::new(ErrorCode::Internal, why)),
-        _ = term.recv() => Ok(YES),
-        _ = int.recv() => Ok(YES),
-        () = instruments.keep() => Ok(YES),
+    let welcomed = welcome(options, &listens, output);
+    let ended = match welcomed {
+        // If the lines cannot be printed, the nodes stop at once.
+        Err(failure) => Err(failure),
+        Ok(()) => {
+            watching.spawn(print_leadership(servers[0].node.clone(), *output));
+            tokio::select! {
+                why = any_failed(&mut servers) => Err(Failure::new(ErrorCode::Internal, why)),
+                _ = term.recv() => Ok(YES),
+                _ = int.recv() => Ok(YES),
+                () = instruments.keep() => Ok(YES),
+            }
+        }
     };
     watching.shutdown().await;
-    output.answer(&DevLine::Stopping, || "stopping".to_owned())?;
+    // The nodes stop even if the line cannot be printed, and what ended them is the result.
+    output.answer(&DevLine::Stopping, || "stopping".to_owned()).ok();
     // Stops all nodes at once, so that no node waits for a successor that is about to stop, too.
     let mut stopping = JoinSet::new();
     for server in servers.into_iter().rev() {

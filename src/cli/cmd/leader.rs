@@ -20,7 +20,8 @@ pub(in crate::cli) struct LeaderOptions {
 pub(in crate::cli) async fn run(client: &Client, options: LeaderOptions, output: &Output) -> Result<u8, Failure> {
     let leader = client.election(options.name.as_str()).leader().await?;
     if output.json {
-        output.object(&Leader::new(&client.settings.namespace, &options.name, leader.as_ref()))?;
+        let answer = Leader::new(&client.settings.namespace, &options.name, leader.as_ref());
+        Failure::unless_closed(output.object(&answer))?;
     } else if let Some(leader) = &leader {
         output.line(leader.value.as_ref().map_or_else(|| called(&leader.metadata), ToString::to_string))?;
     } else {

@@ -46,7 +46,8 @@ pub(in crate::cli) fn run(options: &VerifyOptions, output: &Output) -> Result<u8
             // Record 0 means the whole file.
             let line = Some(record).filter(|record| *record != 0);
             let found = Verified { line, flaw: Some(what.clone()), ..Verified::default() };
-            output.answer(&found, || line.map_or(what.clone(), |line| format!("line {line}: {what}")))?;
+            let text = || line.map_or(what.clone(), |line| format!("line {line}: {what}"));
+            Failure::unless_closed(output.answer(&found, text))?;
             Ok(NO)
         }
     }

@@ -106,11 +106,11 @@ impl Report<'_> {
         for finding in findings {
             self.worst = self.worst.max(finding.level);
             if self.output.json {
-                self.output.object(&finding)?;
+                Failure::unless_closed(self.output.object(&finding))?;
                 continue;
             }
             for line in finding.lines() {
-                self.output.line(line)?;
+                Failure::unless_closed(self.output.line(line))?;
             }
         }
         Ok(())

@@ -105,6 +105,7 @@ fn measured(row: &mut NodeRow, scrape: &Scrape, before: Option<(f64, &Scrape)>) 
     let p99 = |name| scrape.quantile(name, 0.99, earlier).map(|seconds| (seconds * 1e6) as u64);
     row.commit_us = p99("lockkeeper_raft_commit_duration_seconds");
     row.fsync_us = p99("lockkeeper_wal_fsync_duration_seconds");
+    [row.commit_ms, row.fsync_ms] = [row.commit_us, row.fsync_us].map(|us| us.map(|us| us / 1_000));
     row.memory_bytes = scrape.largest("process_resident_memory_bytes").map(|bytes| bytes as u64);
     row.uncounted_ms = scrape.sum("lockkeeper_log_time_uncounted_seconds_total").map(|seconds| (seconds * 1e3) as u64);
     row.cpu_percent = before.filter(|(seconds, _)| 0.0 < *seconds).and_then(|(seconds, earlier)| {
@@ -149,5 +150,18 @@ mod tests {
         measured(&mut row, &Scrape::parse(now), Some((2.0, &earlier)));
         assert_eq!((row.cpu_percent, row.memory_bytes, row.uncounted_ms), (Some(25), Some(1000), Some(250)));
         assert_eq!((row.commit_us, row.fsync_us), (None, None), "nothing was committed");
+    }
+
+    /// The times of a frame in JSON are whole milliseconds, as everywhere. Those of a disk are also in microseconds.
+    #[test]
+    fn times_are_shown_in_milliseconds() {
+        let buckets = ["0.002\"} 0", "0.004\"} 100", "+Inf\"} 100"];
+        let of = |name| buckets.map(|bucket| format!("lockkeeper_{name}_duration_seconds_bucket{{le=\"{bucket}\n"));
+        let scrape = Scrape::parse(&[of("raft_commit"), of("wal_fsync")].concat().concat());
+        let mut row = NodeRow::default();
+        measured(&mut row, &scrape, None);
+        let shown = serde_json::to_value(&row).expect("JSON");
+        assert_eq!((&shown["commit_ms"], &shown["fsync_ms"]), (&3.into(), &3.into()), "{shown}");
+        assert!((3_900..4_000).contains(&row.fsync_us.expect("recorded")), "{shown}");
     }
 }

@@ -34,8 +34,10 @@ pub(super) struct NodeRow {
     /// Number of log entries that it lacks.
     pub(super) behind: Option<u64>,
     /// 99th percentile of the time of a commit, since the previous frame.
+    pub(super) commit_ms: Option<u64>,
     pub(super) commit_us: Option<u64>,
     /// 99th percentile of the time of a synced write of the log, since the previous frame.
+    pub(super) fsync_ms: Option<u64>,
     pub(super) fsync_us: Option<u64>,
     /// Use of processors since the previous frame: 100 is one processor.
     pub(super) cpu_percent: Option<u64>,
