@@ -1,7 +1,7 @@
 //! Counts the connections of one listener, and refuses those beyond the limits of its port.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use metrics::Counter;
@@ -22,8 +22,7 @@ pub(super) struct ConnectionCount {
 #[derive(Debug, Default)]
 struct Counts {
     all: Count,
-    /// Open connections of the addresses that have some. A loopback address is not counted: all clients on this machine
-    /// share it.
+    /// Open connections of the addresses that have some. All loopback addresses are one.
     open_of: HashMap<IpAddr, usize>,
     /// Unproven connections of the networks that have some.
     unproven_of: HashMap<IpAddr, usize>,
@@ -39,7 +38,7 @@ struct Count {
 #[derive(Debug)]
 pub(super) struct Counted {
     among: Arc<ConnectionCount>,
-    address: Option<IpAddr>,
+    address: IpAddr,
     proven: bool,
 }
 
@@ -72,24 +71,22 @@ impl Counts {
     }
 
     /// Adds a connection of this address, which is unproven.
-    fn add(&mut self, address: Option<IpAddr>) {
+    fn add(&mut self, address: IpAddr) {
         (self.all.open, self.all.unproven) = (self.all.open + 1, self.all.unproven + 1);
-        if let Some(address) = address {
-            *self.open_of.entry(address).or_default() += 1;
-            *self.unproven_of.entry(network(address)).or_default() += 1;
-        }
+        *self.open_of.entry(address).or_default() += 1;
+        *self.unproven_of.entry(network(address)).or_default() += 1;
     }
 
     /// Records that a connection is not unproven any more.
-    fn prove(&mut self, address: Option<IpAddr>) {
+    fn prove(&mut self, address: IpAddr) {
         self.all.unproven -= 1;
-        address.into_iter().for_each(|address| remove_one(&mut self.unproven_of, network(address)));
+        remove_one(&mut self.unproven_of, network(address));
     }
 
     /// Removes a connection, which is not unproven.
-    fn remove(&mut self, address: Option<IpAddr>) {
+    fn remove(&mut self, address: IpAddr) {
         self.all.open -= 1;
-        address.into_iter().for_each(|address| remove_one(&mut self.open_of, address));
+        remove_one(&mut self.open_of, address);
     }
 }
 
@@ -97,8 +94,14 @@ impl ConnectionLimits {
     /// Names of the limits, as labels of a metric.
     const LABELS: [&str; 4] = ["open", "open_an_address", "unproven", "unproven_an_address"];
 
+    /// Returns these limits without those of one address, for the clients on this machine: they all share one.
+    fn of_loopback(self) -> Self {
+        Self { open_an_address: usize::MAX, unproven_an_address: usize::MAX, ..self }
+    }
+
     /// Returns the place of the limit that one more connection would exceed. A few networks that open connections and
-    /// send nothing cannot use all that may be unproven: a part of these is kept for networks that have none.
+    /// send nothing cannot use all that may be unproven: a part of these is kept for networks that have none. This
+    /// machine is one of the networks.
     fn exceeded(&self, all: Count, of_address: Count) -> Option<usize> {
         let kept = if of_address.unproven == 0 { 0 } else { self.unproven / PLACES_KEPT_ONE_IN };
         let exceeded = [
@@ -130,10 +133,14 @@ impl ConnectionCount {
     /// Counts a new connection from this address, which is unproven at first. Returns `None` if the port may have no
     /// more connections, or no more from this address.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
-        let address = Some(address.to_canonical()).filter(|address| !address.is_loopback());
+        let address = address.to_canonical();
+        let (address, limits) = if address.is_loopback() {
+            (IpAddr::V4(Ipv4Addr::LOCALHOST), self.limits.of_loopback())
+        } else {
+            (address, self.limits)
+        };
         let mut counts = self.counts.lock();
-        let of_address = address.map(|address| counts.of(address)).unwrap_or_default();
-        if let Some(limit) = self.limits.exceeded(counts.all, of_address) {
+        if let Some(limit) = limits.exceeded(counts.all, counts.of(address)) {
             drop(counts);
             self.refused[limit].increment(1);
             return None;
@@ -161,8 +168,6 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     const LIMITS: ConnectionLimits =
@@ -224,13 +229,34 @@ mod tests {
         assert!(admit("2001:db8::1").is_none(), "three of this address are open");
     }
 
-    /// Connections from this machine have no limit by address.
+    /// Connections from this machine have no limit by address, although all its addresses count as one.
     #[test]
-    fn loopback_addresses_are_not_counted() {
+    fn loopback_has_no_limit_by_address() {
         let count = counting();
-        let admit = |address: &str| count.admit(address.parse().expect("an address")).expect("below the other limits");
-        let open = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.1"].map(admit);
+        let admit = |address: &str| {
+            let mut counted = count.admit(address.parse().expect("an address")).expect("below the other limits");
+            counted.prove();
+            counted
+        };
+        let open = ["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.2"].map(admit);
+        assert_eq!(count.counts.lock().open_of.len(), 1);
+        drop(open);
         assert!(count.counts.lock().open_of.is_empty());
-        assert_eq!(count.counts.lock().all.open, open.len());
+    }
+
+    /// Silent connections from this machine leave the places that are kept for networks without a connection. Silent
+    /// connections from other networks leave one for this machine.
+    #[test]
+    fn loopback_does_not_use_the_places_of_other_networks() {
+        let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let count = counting();
+        let _silent = [loopback; 3].map(|address| count.admit(address).expect("more than one address may have"));
+        assert!(count.admit(loopback).is_none(), "the last place is kept");
+        assert!(count.admit(address(1)).is_some(), "for another network");
+
+        let count = counting();
+        let _silent = [1, 1, 2].map(|last| count.admit(address(last)).expect("below the limits"));
+        assert!(count.admit(address(2)).is_none(), "the last place is kept");
+        assert!(count.admit(loopback).is_some(), "for this machine");
     }
 }

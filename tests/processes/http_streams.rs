@@ -270,7 +270,7 @@ async fn slow_callers_delay_no_others() {
     let node = cluster.a_follower().await;
     let port = HttpPort::new(&cluster.http(node));
     let unread: Vec<_> = (0..100).map(|_| port.follow("watch?from=0.0")).collect();
-    let half: Vec<_> = (0..60)
+    let half: Vec<_> = (0..40)
         .map(|at| {
             let mut stream = TcpStream::connect(cluster.http(node)).expect("connected");
             let head = if at % 2 == 0 { "GET /v1/ns/default/watch HTTP/1.1\r\nHost: a" } else { "P" };

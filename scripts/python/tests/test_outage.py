@@ -8,7 +8,7 @@ import ssl
 import threading
 from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
@@ -113,6 +113,41 @@ def test_a_short_patience_asks_several_nodes(patience: int) -> None:
             outage.run(close(outage.session(), 2 * SECOND))
         assert 1 < len(outage.attempts) and outage.now <= 2 * SECOND
         assert SECOND <= outage.attempts[-1] <= 9 * SECOND // 5
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_bad_certificate_is_named_after_another_failure(sent: bool) -> None:
+    """The authority of a node is unknown, and the last attempt fails for another reason: the error names both."""
+    outage = Outage(sent)
+    steps = check(outage.link, "a", 7)
+    next(steps)
+    refused = NotSent("the certificate of a node")
+    refused.__cause__ = ssl.SSLCertVerificationError("an unknown authority")
+    assert isinstance(steps.throw(refused), Pause)
+    with pytest.raises(OutcomeUnknown if sent else Unavailable, match=r"certificate.*; the last attempt: .*a test"):
+        outage.run(steps)
+
+
+def test_an_answer_forgets_a_bad_certificate() -> None:
+    """The certificate was corrected during the first call. A later outage of the same caller is another one."""
+    outage = Outage()
+    retry = outage.link.retry()
+
+    def call() -> Steps[Answer]:
+        return retry.until_answered(lambda timeout: outage.link.call("check", {}, timeout))
+
+    steps = call()
+    next(steps)
+    refused = NotSent("the certificate of a node")
+    refused.__cause__ = ssl.SSLCertVerificationError("an unknown authority")
+    steps.throw(refused)
+    outage.now += SECOND
+    assert isinstance(next(steps), Exchange)
+    with pytest.raises(StopIteration):
+        steps.send((Head(200, {}), b"{}"))
+    with pytest.raises(Unavailable) as failed:
+        outage.run(call())
+    assert "certificate" not in str(failed.value)
 
 
 def test_a_node_that_asks_for_a_long_pause_ends_the_call() -> None:
@@ -328,6 +363,25 @@ def test_a_task_waits_no_longer_than_its_time_for_a_name(
 
     asyncio.run(main())
     assert resolver.lookups == lookups
+
+
+def test_an_address_needs_no_thread() -> None:
+    """All threads of the loop are busy: a client for asyncio reaches a node by its address, which is no name."""
+    released = threading.Event()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, released.wait)
+        server, node = await _node()
+        try:
+            (await Tasks(lambda: 0, None).connect(Endpoint("127.0.0.1", node.port, False), PATIENCE)).close()
+        finally:
+            released.set()
+        await busy
+        server.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("later", "lookups"), [(0, 1), (LOOKUP_AGE_MAX + 1, 2)])

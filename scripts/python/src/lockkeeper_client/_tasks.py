@@ -79,9 +79,7 @@ class Tasks(Driver[Connection]):
         end = self._clock() + longest
         try:
             context = (self._tls or ssl.create_default_context()) if endpoint.tls else None
-            lookup = self._lookup(endpoint, lambda: _begun(endpoint))
-            await asyncio.wait({lookup}, timeout=longest / SECOND)
-            addresses = self._found(endpoint, lookup, end, longest)
+            addresses = await self._addresses(endpoint, end, longest)
             failed = OSError("the host has no address")
             for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
                 try:
@@ -92,6 +90,15 @@ class Tasks(Driver[Connection]):
         except (OSError, ValueError) as error:
             # A name that cannot be encoded is a ValueError.
             raise NotSent(str(error) or "no connection in time") from error
+
+    async def _addresses(self, endpoint: Endpoint, end: int, longest: int) -> Addresses:
+        with suppress(socket.gaierror):
+            # An address needs no thread: those that look up names may all be busy.
+            flags = socket.AI_NUMERICHOST
+            return socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=flags)
+        lookup = self._lookup(endpoint, lambda: _begun(endpoint))
+        await asyncio.wait({lookup}, timeout=longest / SECOND)
+        return self._found(endpoint, lookup, end, longest)
 
     async def _connected(
         self, endpoint: Endpoint, context: ssl.SSLContext | None, found: tuple[Any, ...], end: int, left: int

@@ -1,6 +1,7 @@
 """Decides when to repeat a request and when to give up."""
 
 import random
+import ssl
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -51,6 +52,12 @@ def _asked(error: Error) -> int:
     return int(error.problem.get("pause_ms") or 0) * MILLISECOND
 
 
+def _refuses_certificate(error: Error) -> bool:
+    """Whether the attempt found that the certificate of a node is not valid for it, or of an unknown authority."""
+    sent = error.__cause__
+    return isinstance(sent, NotSent) and isinstance(sent.__cause__, ssl.SSLCertVerificationError)
+
+
 class Retry:
     """Repeats the attempts of one caller. Its patience bounds an outage, and not the whole call.
 
@@ -77,6 +84,8 @@ class Retry:
         self._stop = stop
         self._backoff = Backoff(clock)
         self._failing_since: int | None = None
+        self._bad_certificate: str | None = None
+        """What the last attempt reported that refused the certificate of a node, if no attempt was answered since."""
 
     def until_answered(
         self,
@@ -99,10 +108,12 @@ class Retry:
                 self.in_doubt |= isinstance(error, (OutcomeUnknown, Internal))
                 if not isinstance(error, self.repeated) or (self.in_doubt and not repeat_unknown):
                     raise
+                if _refuses_certificate(error):
+                    self._bad_certificate = str(error)
                 # An attempt that was not sent did not wait.
                 yield from self._pause(error, began, began if isinstance(error.__cause__, NotSent) else due)
             else:
-                self._failing_since = None
+                self._failing_since = self._bad_certificate = None
                 return answer
 
     def until_decided(self, attempt: Callable[[int], Steps[Result]]) -> Steps[Result]:
@@ -130,9 +141,15 @@ class Retry:
         # An attempt with too little time would fail for that reason, and its error would hide the cause.
         longest = self._left(now) - self._attempt_timeout // 5
         if longest <= _asked(error):
+            why = str(error)
+            if self._bad_certificate not in (None, why):
+                # The certificate is the cause that the user can correct. The error of the last attempt would hide it.
+                why = f"{self._bad_certificate}; the last attempt: {why}"
             if self.in_doubt and not isinstance(error, OutcomeUnknown):
-                raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {error}") from error
-            raise error
+                raise OutcomeUnknown(f"an earlier attempt may have been executed; then: {why}") from error
+            if why == str(error):
+                raise error
+            raise type(error)(why, error.problem) from error
         yield from pause(min(duration, longest), self._clock, self._stop)
 
 
