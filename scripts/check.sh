@@ -2,11 +2,12 @@
 # All checks: format, tests, lints, documentation. Changes nothing but the build directory.
 #
 #   scripts/check.sh                  everything; prints the duration of each step
+#   scripts/check.sh full             everything, and the tests that have a short form in their full length
 #   scripts/check.sh quick MODULE     the unit tests of one module (machine, client::lease ...), or tests/tidy.rs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-usage() { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 64; }
+usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 
 export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/rustc-tests.sh
 current="" begun=0 durations=()
@@ -26,6 +27,7 @@ report() {
 
 case ${1-} in
   "") ;;
+  full) export LOCKKEEPER_FULL=1 ;;
   quick)
     [ $# = 2 ] || usage
     if [ "$2" = tidy ]; then exec cargo test --locked --test tidy; fi

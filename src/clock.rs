@@ -188,7 +188,7 @@ pub fn seed_draws(seed: u64) {
 }
 
 /// Returns a random number for code that cannot get a [`Clock`]. It is called only a few times for each start of a
-/// node.
+/// node, and for each attempt of a client to connect to the nodes that it does not use.
 pub(crate) fn draw() -> u64 {
     let mut seeded = SEEDED.lock();
     match &mut *seeded {
@@ -231,6 +231,49 @@ mod tests {
             assert!(earlier <= clock.now());
             assert!((0..100).all(|_| clock.random_below(3) < 3));
             assert_eq!(clock.random_below(0), 0);
+        }
+    }
+
+    /// The variable that makes the next test print the two readings instead.
+    #[cfg(target_os = "linux")]
+    const PRINTED: &str = "LOCKKEEPER_CLOCKS_PRINTED";
+
+    /// The clock of clients counts the time of a suspend, and the clock of servers does not. A time namespace adds a
+    /// suspend of many hours, as the kernel does after one. The test does nothing where that is forbidden, and says so.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_the_clock_of_clients_counts_a_suspend() {
+        use std::io::Write;
+        use std::process::Command;
+
+        const SUSPENDED_SECONDS: u64 = 100_000;
+        let read = || [SystemClock::new(), SystemClock::monotonic()].map(|clock| clock.now().as_nanos());
+        if std::env::var_os(PRINTED).is_some() {
+            let [clients, servers] = read();
+            return println!("\nREAD {clients} {servers}");
+        }
+        let namespace = || {
+            let mut process = Command::new("unshare");
+            process.args(["--user", "--map-root-user", "--time", "--fork"]);
+            process.args(["--boottime", &SUSPENDED_SECONDS.to_string()]);
+            process
+        };
+        if !namespace().arg("true").output().is_ok_and(|tried| tried.status.success()) {
+            let skipped = "NOT CHECKED: whether the clock of clients counts a suspend; unshare --time is not permitted";
+            return writeln!(std::io::stderr(), "{skipped}").expect("written");
+        }
+        let before = read();
+        let mut process = namespace();
+        process.arg(std::env::current_exe().expect("this test")).env(PRINTED, "1");
+        process.args(["--exact", "clock::tests::only_the_clock_of_clients_counts_a_suspend", "--nocapture"]);
+        let output = process.output().expect("started");
+        let after = read();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let readings = text.lines().find_map(|line| line.strip_prefix("READ ")).expect("the readings");
+        let readings = readings.split(' ').map(|nanos| nanos.parse::<u64>().expect("nanoseconds"));
+        let suspended = [SUSPENDED_SECONDS * 1_000_000_000, 0];
+        for (((reading, before), after), suspended) in readings.zip(before).zip(after).zip(suspended) {
+            assert!((before + suspended..=after + suspended).contains(&reading), "{before} {reading} {after}");
         }
     }
 }

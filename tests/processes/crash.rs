@@ -6,7 +6,7 @@ mod driver;
 pub(crate) mod faults;
 mod report;
 mod workload;
-mod sandbox;
+pub(crate) mod sandbox;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -26,8 +26,6 @@ use crate::cluster::{Cluster, TURN};
 const RUN: Duration = Duration::from_secs(25);
 /// The number of grants before all nodes are stopped.
 const GRANTS_BEFORE_A_STOP: usize = 30;
-/// A kind of fault that was injected this often must have taken effect at least once.
-const ROUNDS_WITHOUT_EFFECT_MAX: usize = 2;
 /// How long a request waits for stopped followers before its leader is killed. Far shorter than the timeout of the
 /// request.
 const UNANSWERED: Duration = Duration::from_millis(60);
@@ -67,17 +65,30 @@ async fn nothing_is_lost_or_held_twice_while_nodes_are_killed() {
     assert!(violations.is_empty(), "seed {}, first half:\n{}", workload.seed, listed(&violations));
     let unexpected = std::mem::take(&mut *lock(&workload.run.unexpected));
     assert!(unexpected.is_empty(), "seed {}: unexpected errors: {unexpected:#?}", workload.seed);
-    let without_effect = report.without_effect(ROUNDS_WITHOUT_EFFECT_MAX);
+    let without_effect = report.without_effect();
     assert!(
         without_effect.is_empty(),
         "these faults never took effect, so the run does not test them: {without_effect:?}"
     );
-    let all_at_once = kinds.iter().any(|kind| report.hit_all(*kind)) || !kinds.iter().any(|kind| kind.may_hit_all());
+    let all_at_once = kinds.iter().any(|kind| report.hit(*kind, 3)) || !kinds.iter().any(|kind| kind.may_hit_all());
     assert!(report.leaders() >= 2 && all_at_once, "the run did not hit two leaders, or all nodes at once: {report:?}");
+    let mut in_two = kinds.iter().filter(|kind| kind.may_hit_several() && !kind.may_hit_all());
+    assert!(in_two.all(|kind| report.hit(*kind, 2)), "the run did not hit two nodes at once: {report:?}");
     assert!(
         through > 0 && granted > 100,
         "too few grants to test anything: {granted} grants, {through} through a failover"
     );
+}
+
+/// A sandbox in which no test runs is a failure, although the test binary ends without an error.
+#[test]
+fn a_sandbox_without_a_test_is_a_failure() {
+    if let Err(why) = sandbox::possible() {
+        sandbox::skipped("a sandbox without a test", &why);
+        return;
+    }
+    let entered = std::panic::catch_unwind(|| sandbox::enter(&["--exact", "crash::no_test_has_this_name"]));
+    assert!(entered.is_err(), "the sandbox reports a run: {entered:?}");
 }
 
 /// The checker detects a queue that serves the last waiter first.

@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, PATIENCE, Place};
+use crate::crash::sandbox;
 use crate::http::HttpPort;
 
-/// Set in the process that has its own network.
-const INSIDE: &str = "LOCKKEEPER_CUT";
-const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 /// The address of the nodes, next to the client's namespace `c`.
 const NODES: &str = "10.98.0.1";
 /// The address in the namespace `c`.
@@ -26,20 +24,13 @@ fn shell(script: &str) {
 
 /// Runs this test again in a separate network. Returns false if it runs there already.
 fn enter(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return false;
-    }
-    let try_it = Command::new("unshare").args(UNSHARE).args(["sh", "-ec", LINK]).stdin(Stdio::null()).output();
-    if !try_it.is_ok_and(|tried| tried.status.success()) {
-        assert!(std::env::var_os("LOCKKEEPER_SKIP_NOTHING").is_none(), "this machine permits no network namespaces");
-        eprintln!("SKIPPED {test}: this machine permits no network namespaces");
+    let mut try_it = Command::new("unshare");
+    try_it.args(sandbox::UNSHARE).args(["sh", "-ec", LINK]).stdin(Stdio::null());
+    if !sandbox::inside() && !try_it.output().is_ok_and(|tried| tried.status.success()) {
+        sandbox::skipped(test, "this machine permits no network namespaces");
         return true;
     }
-    let mut again = Command::new("unshare");
-    again.args(UNSHARE).arg(std::env::current_exe().expect("this program")).args([test, "--exact", "--nocapture"]);
-    let ended = again.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare");
-    assert!(ended.success(), "the test in its own network failed: its output is above");
-    true
+    sandbox::enter(&["--exact", test, "--nocapture"])
 }
 
 /// The node notices that its client acknowledges nothing, long after the client has stopped to believe in its hold, and

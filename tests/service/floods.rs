@@ -18,6 +18,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::suite::LONG;
 
+/// With fewer answers than this, a flood of unknown renewals proves nothing: a fifteenth of those of the row X-20.
+const UNKNOWN_ANSWERED_MIN: u64 = 10_000;
+/// How much each of them may add to a log: 1 MiB for the 150,000 of the row X-20.
+const UNKNOWN_BYTES_MAX: u64 = (1 << 20) / 150_000;
+
 /// What the renewals of one client had as results.
 #[derive(Debug, Default)]
 struct Results {
@@ -95,7 +100,8 @@ async fn a_flood_of_renewals_refuses_no_other() {
     eprintln!("X-13: flood {flood:?}; others: {renewed} renewed, {refused} refused, {lost} lost, longest {longest:?}");
     assert!(0 < flood.refused, "{flood:?}");
     assert_eq!(refused, 0, "the others are not refused");
-    assert!(20 <= renewed, "{renewed} of the others were renewed");
+    assert!(others.iter().all(|of| 0 < of.renewed), "each of the others is renewed: {others:?}");
+    assert!(lost < renewed, "{renewed} renewals of the others succeeded, {lost} had no answer");
 }
 
 /// Returns the size of all files in a directory.
@@ -104,7 +110,8 @@ fn bytes(directory: &Path) -> u64 {
     entries.map(|entry| entry.expect("an entry").metadata().map_or(0, |file| file.len())).sum()
 }
 
-/// in fifteen seconds of renewals of nothing, 10,000 a second, the log of each node grows by less than 1 MiB.
+/// in fifteen seconds of renewals of nothing, 10,000 a second, the log of each node grows by less than 1 MiB. If
+/// a slow machine answers fewer of them, the limit is lower in proportion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_unknown_renewals_does_not_fill_the_log() {
     let folder = tempfile::tempdir().expect("a directory");
@@ -133,10 +140,12 @@ async fn a_flood_of_unknown_renewals_does_not_fill_the_log() {
     let mut answers = BTreeMap::new();
     for call in join_all(calls).await {
         let code = call.expect("a task").map_or_else(|error| error.row().text, |_| "answered");
-        *answers.entry(code).or_insert(0) += 100;
+        *answers.entry(code).or_insert(0_u64) += 100;
     }
     let grown: Vec<_> = sizes().into_iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
     eprintln!("X-20: {sent} renewals of nothing: {answers:?}; the logs grew by {grown:?} bytes");
-    assert!(answers.contains_key("answered"), "none of {sent} renewals was answered: {answers:?}");
-    assert!(grown.iter().all(|grown| *grown < 1 << 20), "the logs grew by {grown:?} bytes");
+    let answered = answers.get("answered").copied().unwrap_or_default();
+    assert!(UNKNOWN_ANSWERED_MIN <= answered, "too few of {sent} renewals were answered: {answers:?}");
+    let limit = UNKNOWN_BYTES_MAX * answered;
+    assert!(grown.iter().all(|grown| *grown < limit), "the logs grew by {grown:?} bytes, the limit is {limit}");
 }

@@ -135,6 +135,18 @@ mod tests {
         assert_eq!(clock.all_uncounted(), Duration::from_millis(59_500));
     }
 
+    /// The step is the longest election timeout if that is longer than 500 ms: a failover may take that time.
+    #[test]
+    fn a_long_election_timeout_is_the_step() {
+        let mut clock = LogClock::start(LogTime(10_000), at_ms(0), Duration::from_secs(5));
+        assert_eq!(clock.read(at_ms(60_000), LogTime(10_000), true), LogTime(15_000), "a stopped leader");
+        for ms in (60_100..70_000).step_by(100) {
+            clock.read(at_ms(ms), LogTime(15_000), true);
+        }
+        assert_eq!(clock.stamp(), LogTime(20_000), "stalled commits");
+        assert_eq!(clock.all_uncounted(), Duration::from_millis(69_900 - 10_000));
+    }
+
     /// While nothing can be committed, the clock stops at the newest applied stamp plus one step.
     #[test]
     fn stalled_commits_stop_it() {

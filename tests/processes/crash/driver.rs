@@ -19,11 +19,14 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// How often nodes are asked for the leader.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 const STATUS_WAIT: Duration = Duration::from_millis(300);
+/// How often a kind of fault is injected until it takes effect. Half of the changes of a clock cannot be measured: an
+/// answer keeps its date until a clock that was set back has caught up.
+const ROUNDS_WITHOUT_EFFECT_MAX: usize = 20;
 
 /// When a run stops to inject faults.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
-    /// The time is up, and every kind was injected.
+    /// The time is up, and every kind was injected and took effect, or was repeated often enough.
     TimeIsUp,
     /// One of these rules is broken, or the time is up.
     Broken(&'static [Rule]),
@@ -43,7 +46,7 @@ impl Workload {
         let client = connect(cluster.endpoints());
         let mut reported = self.run.now();
         let mut turn = Vec::new();
-        while self.run.now() < length || (matches!(until, Until::TimeIsUp) && report.injections.len() < kinds.len()) {
+        while let Some(kind) = self.next_kind(&mut turn, (kinds, length), until, &report) {
             sleep(self.random.ms(400, 1_000)).await;
             if matches!(until, Until::TimeIsUp) {
                 self.await_watchers(&client).await;
@@ -66,12 +69,6 @@ impl Workload {
                     "node {node} ended unexpectedly: {ended:?}"
                 );
             }
-            // Each kind is injected once before any kind is injected again.
-            if turn.is_empty() {
-                turn = kinds.to_vec();
-                self.random.shuffle(&mut turn);
-            }
-            let Some(kind) = turn.pop() else { break };
             let (victims, leader) = self.victims(kind, length, &report);
             let began = self.run.now();
             eprintln!("after {} ms: {} at {victims:?}", began.as_millis(), kind.word());
@@ -92,6 +89,26 @@ impl Workload {
         report
     }
 
+    /// Chooses the next kind of fault. Each kind is injected once before any kind is injected again. When the time is
+    /// up, only those without an effect are repeated.
+    fn next_kind(
+        &mut self,
+        turn: &mut Vec<FaultKind>,
+        (kinds, length): (&[FaultKind], Duration),
+        until: Until,
+        report: &Report,
+    ) -> Option<FaultKind> {
+        if length <= self.run.now() && (matches!(until, Until::Broken(_)) || kinds.len() <= report.injections.len()) {
+            let mut without_effect = report.without_effect().into_iter();
+            return without_effect.find(|(_, rounds)| *rounds < ROUNDS_WITHOUT_EFFECT_MAX).map(|(kind, _)| kind);
+        }
+        if turn.is_empty() {
+            *turn = kinds.to_vec();
+            self.random.shuffle(turn);
+        }
+        turn.pop()
+    }
+
     /// Waits until the watchers together have received all events so far. A restarted node sends only events after its
     /// last checkpoint, so an event that no watcher has received before could be lost, and the checker needs every
     /// event.
@@ -104,15 +121,17 @@ impl Workload {
         }
     }
 
-    /// Chooses the nodes for a fault. Returns also whether the leader is among them.
+    /// Chooses the nodes for a fault. Returns also whether the leader is among them. The first fault of a kind that may
+    /// hit two nodes but not all of them hits two.
     fn victims(&mut self, kind: FaultKind, length: Duration, report: &Report) -> (Vec<usize>, bool) {
         let leader = report.leader().unwrap_or_else(|| 1 + self.random.below(3) as usize);
         let follower = 1 + (leader + self.random.below(2) as usize) % 3;
         let roll = self.random.below(100);
         let late = length / 3 < self.run.now() || kind == FaultKind::Power;
-        let victims = if kind.may_hit_all() && late && !report.hit_all(kind) {
+        let two = roll < 15 || (!kind.may_hit_all() && !report.hit(kind, 2));
+        let victims = if kind.may_hit_all() && late && !report.hit(kind, 3) {
             vec![1, 2, 3]
-        } else if roll < 15 && kind.may_hit_several() {
+        } else if two && kind.may_hit_several() {
             vec![leader, follower]
         } else if roll < 70 {
             vec![leader]

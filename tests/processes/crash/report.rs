@@ -64,9 +64,9 @@ impl Report {
         lock(&self.led.0).last().map(|(_, _, leader)| *leader)
     }
 
-    /// Returns true if this kind was injected into all nodes at once.
-    pub(super) fn hit_all(&self, kind: FaultKind) -> bool {
-        self.injections.iter().any(|injection| injection.kind == kind && injection.victims == 3)
+    /// Returns true if this kind was injected into this number of nodes at once.
+    pub(super) fn hit(&self, kind: FaultKind, victims: usize) -> bool {
+        self.injections.iter().any(|injection| injection.kind == kind && injection.victims == victims)
     }
 
     /// The number of faults that affected the leader.
@@ -74,20 +74,16 @@ impl Report {
         self.injections.iter().filter(|injection| injection.leader).count()
     }
 
-    /// The kinds that were injected at least this often and never had an effect.
-    pub(super) fn without_effect(&self, rounds_min: usize) -> Vec<&'static str> {
-        let mut effects: BTreeMap<FaultKind, (usize, usize)> = BTreeMap::new();
+    /// The kinds that were injected and never had an effect, and how often.
+    pub(super) fn without_effect(&self) -> BTreeMap<FaultKind, usize> {
+        let mut rounds: BTreeMap<FaultKind, usize> = BTreeMap::new();
         for injection in &self.injections {
-            let row = effects.entry(injection.kind).or_default();
-            *row = (row.0 + 1, row.1 + usize::from(injection.took_effect));
+            *rounds.entry(injection.kind).or_default() += 1;
         }
-        // Only a clock that is set ahead can be measured, because an answer keeps its date until the clock has caught
-        // up.
-        let least = |clock: bool| if clock { 6 * rounds_min } else { rounds_min };
-        let without_effect = effects
-            .iter()
-            .filter(|(kind, (count, took_effect))| least(**kind == FaultKind::Clock) <= *count && *took_effect == 0);
-        without_effect.map(|(kind, _)| kind.word()).collect()
+        for injection in self.injections.iter().filter(|injection| injection.took_effect) {
+            rounds.remove(&injection.kind);
+        }
+        rounds
     }
 
     /// The number of grants that were requested before a fault of a leader and granted after it.
@@ -138,4 +134,19 @@ impl fmt::Display for Report {
         )?;
         write!(f, "{:.0} s under a fault", healing.as_secs_f64())
     }
+}
+
+/// A kind without an effect is reported from its first round, until a round has one.
+#[test]
+fn a_kind_without_an_effect_is_reported_from_its_first_round() {
+    let injection = |kind, took_effect| {
+        let (began, healed) = (Duration::ZERO, Duration::ZERO);
+        Injection { kind, victims: 1, leader: false, took_effect, began, healed }
+    };
+    let mut report = Report::default();
+    report.injections.push(injection(FaultKind::Starve, false));
+    report.injections.push(injection(FaultKind::Kill, true));
+    assert_eq!(report.without_effect(), BTreeMap::from([(FaultKind::Starve, 1)]));
+    report.injections.push(injection(FaultKind::Starve, true));
+    assert_eq!(report.without_effect(), BTreeMap::new());
 }

@@ -2,6 +2,7 @@
 //! limited share of the processors. The sandbox belongs to the namespaces of one process and is removed when that
 //! process ends.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -9,12 +10,12 @@ use std::sync::OnceLock;
 use super::faults::{clocks, disks, links, starve};
 use crate::cluster::Place;
 
-/// Set in the process that runs inside the sandbox.
+/// Set in the process that runs inside the sandbox, to a file in which this process says that it does.
 const INSIDE: &str = "LOCKKEEPER_INSIDE";
 /// With this variable set, a fault that the machine does not support fails the run instead of being skipped.
 const SKIP_NO_FAULT: &str = "LOCKKEEPER_SKIP_NO_FAULT";
 /// Separate namespaces for the network, mounts and processes. The last one makes sure that no process is left.
-const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+pub(crate) const UNSHARE: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// A script that tries everything that a sandbox needs: a link between namespaces, a rule that drops packets, and a
 /// file system in a file.
@@ -37,25 +38,30 @@ pub(super) fn possible() -> Result<(), String> {
     if inside() { Ok(()) } else { POSSIBLE.get_or_init(probe).clone() }
 }
 
-fn inside() -> bool {
+pub(crate) fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
 /// Runs this program again inside a sandbox with these arguments and waits for its end. Returns false if it already
 /// runs there.
-pub(super) fn enter(arguments: &[&str]) -> bool {
-    if inside() {
+pub(crate) fn enter(arguments: &[&str]) -> bool {
+    if let Some(entered) = std::env::var_os(INSIDE) {
+        fs::write(entered, "entered").expect("a file");
         return false;
     }
+    let entered = tempfile::NamedTempFile::new().expect("a file");
     let mut process = Command::new("unshare");
     process.args(UNSHARE).arg(std::env::current_exe().expect("this program")).args(arguments);
-    let ended = process.env(INSIDE, "1").stdin(Stdio::null()).status().expect("unshare starts");
+    let ended = process.env(INSIDE, entered.path()).stdin(Stdio::null()).status().expect("unshare starts");
     assert!(ended.success(), "the run in the sandbox failed: {ended}; its output is above");
+    // A test binary also succeeds if it has no test with the name in the arguments.
+    let entered = fs::read(entered.path()).expect("a file");
+    assert!(!entered.is_empty(), "nothing ran in the sandbox: {arguments:?}");
     true
 }
 
 /// Prints what is skipped and why.
-pub(super) fn skipped(what: &str, why: &str) {
+pub(crate) fn skipped(what: &str, why: &str) {
     eprintln!("SKIPPED {what}: {why}");
     assert!(std::env::var_os(SKIP_NO_FAULT).is_none(), "{what} is not supported here, and {SKIP_NO_FAULT} is set");
 }

@@ -2,15 +2,28 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::NamedTempFile;
 
 use super::super::sandbox::installed;
 
-/// Returns an error if `strace` is not installed.
+/// Returns an error if `strace` is not installed, or may not trace a running process. The answer is cached.
 pub(super) fn possible() -> Result<(), String> {
-    installed("strace")
+    static POSSIBLE: OnceLock<bool> = OnceLock::new();
+    installed("strace")?;
+    if *POSSIBLE.get_or_init(traces) { Ok(()) } else { Err("strace may not trace a running process".to_owned()) }
+}
+
+/// Returns true if `strace` is still attached to a process when its time is over.
+fn traces() -> bool {
+    let mut process = Command::new("sleep").arg("60").spawn().expect("sleep");
+    let mut strace = Command::new("timeout");
+    strace.args(["1", "strace", "-qq", "-o", "/dev/null", "-p", &process.id().to_string()]);
+    let ended = strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    process.kill().and_then(|()| process.wait()).expect("ended");
+    ended.is_ok_and(|ended| ended.code() == Some(124))
 }
 
 const SYNCS: &str = "fsync,fdatasync";
