@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::clock::{SimClock, truth};
 use crate::injected;
+use crate::invariants::nothing_lost;
 use crate::net::{CLIENT_PORT, PEER_PORT, connector, incoming};
 use crate::random::Random;
 use crate::run::{NODE_HOSTS, Run};
@@ -182,7 +183,11 @@ async fn witness(place: Arc<Place>, node: Node) {
         run.continues_at(place.index, Position::default());
     }
     let client = Client::new(node.service()).clock(place.clock.clone());
-    let mut watch = client.watch("", Some(from.unwrap_or_default())).await.expect("a watch");
+    let mut watch = match client.watch("", Some(from.unwrap_or_default())).await {
+        Ok(watch) => watch,
+        // Applied entries are committed, so this node or the cluster has lost some.
+        Err(error) => return run.found(nothing_lost::NAME, format!("no events after {from:?}: {error}")),
+    };
     loop {
         match watch.next().await {
             Ok(event) => run.reported(place.index, event),

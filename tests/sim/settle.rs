@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::checker::check;
 use crate::clients::Caller;
 use crate::clock::newest;
-use crate::invariants::{self, Evidence, coverage, progress};
+use crate::invariants::{self, Evidence, coverage, no_panic, progress};
 use crate::run::NODES;
 use crate::world::World;
 
@@ -23,11 +23,18 @@ const STANDSTILL: Duration = Duration::from_secs(100);
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Records panics from now on.
+/// Records panics from now on. The first one may end the run, so it is printed at once, unless the simulation itself
+/// panics.
 pub(crate) fn catch_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(info.to_string());
+        let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_simulation = info.location().is_some_and(|at| at.file().starts_with("tests"));
+        if panics.is_empty() && !of_simulation {
+            println!("BROKEN {}: {}", no_panic::NAME, info.to_string().replace('\n', " "));
+        }
+        panics.push(info.to_string());
+        drop(panics);
         before(info);
     }));
 }

@@ -2,8 +2,10 @@
 
 use super::Invariant;
 
+pub(crate) const NAME: &str = "no panic";
+
 pub(super) const THIS: Invariant = Invariant {
-    name: "no panic",
+    name: NAME,
     sentence: "Nothing panics under any fault; openraft's own assertions are enabled.",
     broken: |evidence| evidence.panics.clone(),
 };

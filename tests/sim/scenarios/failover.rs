@@ -36,7 +36,7 @@ pub(super) fn of_a_restarted_leader(world: &mut World) {
     end_of_scenario(world);
 }
 
-/// The followers receive nothing from the leader, and their connections break: dialing gets no answer. The election
+/// The followers receive nothing from the leader, and their connections break: dialling gets no answer. The election
 /// timeout decides: a leader whose silence is shorter stays, and after a longer one another node leads in time.
 pub(super) fn of_a_silent_leader(world: &mut World) {
     let leader = settled_leader(world);
