@@ -1,8 +1,8 @@
-//! The audit log: what operators did, and which callers were refused. One JSON line for each act, in a file of the node.
-//! Each line has the hash of the line before it, so that a changed or missing line shows.
+//! The audit log: what operators did, and which callers were refused. One JSON line for each act, in a file of the
+//! node. Each line has the hash of the line before it, so that a changed or missing line shows.
 //!
-//! A full file gets the extension `.1`, and those before it the next numbers; a few are kept. The chain continues in the
-//! new file, whose first line is the act `continue`.
+//! A full file gets the extension `.1`, and those before it the next numbers; a few are kept. The chain continues in
+//! the new file, whose first line is the act `continue`.
 //!
 //! Knows: clock, limits. Never: the rights of callers, sockets.
 

@@ -184,7 +184,7 @@ pub const PROPOSALS_WAITING_MAX: usize = 16_384;
 /// Of these places, those that every source may use. The others are kept for sources with few waiting calls.
 pub const PROPOSALS_SHARED_MAX: usize = PROPOSALS_WAITING_MAX / 4 * 3;
 /// Waiting calls with which a source gets no more of the other places.
-pub const PROPOSALS_OF_A_SOURCE_MAX: usize = 1_000;
+pub const PROPOSALS_OF_A_SOURCE_MAX: usize = 1_024;
 /// Renewals of one session that may wait for the proposer.
 pub const RENEWALS_OF_A_SESSION_MAX: usize = 8;
 /// After an entry with this many callers, the next entry waits briefly for most of their next calls. Measured with 64

@@ -27,7 +27,7 @@ pub struct AuditRecord {
 pub enum Phase {
     /// The caller asked, and the node executes the act only after this line is written.
     Asked,
-    /// The act was executed. Its result is among the facts.
+    /// The act was executed. If a caller asked for it, the facts have its result: `ok`.
     Done,
     /// The act was refused, or its result is an error.
     Refused,

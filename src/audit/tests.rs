@@ -63,7 +63,7 @@ fn another_file_stays_as_it_is() {
 }
 
 /// A full file gets a number, few are kept, and the chain continues in the new one, also after a crash between the two.
-/// A file whose first lines were removed is not taken for one that continues another.
+/// A file whose first lines were removed is not confused with one that continues another.
 #[test]
 fn a_full_file_is_followed_by_another() {
     let folder = tempfile::tempdir().expect("a folder");

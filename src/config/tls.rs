@@ -241,7 +241,10 @@ impl Listener<'_> {
         }
         let client_cert_required = self.client_cert()?;
         if ca.is_none() && (*name == "peer" || client_cert_required) {
-            let problem = format!("tls.{name} checks certificates, and there is no ca");
+            let problem = match &of.mode {
+                Some(mode) if *name == "peer" => format!("tls.peer.mode is {:?} and there is no ca", mode.value),
+                Some(_) | None => format!("tls.{name} checks certificates, and there is no ca"),
+            };
             let place = of.mode.as_ref().map_or(&Place::File, |mode| &mode.place);
             let fix = "set ca, cert and key under [tls]";
             let other = format!("{fix}, or set client_cert = \"optional\" under [tls.{name}]");

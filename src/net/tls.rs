@@ -1,8 +1,8 @@
 //! TLS between nodes, and between clients and nodes: which certificates a port accepts, and what a refusal reports.
 //!
 //! One authority signs the certificates of nodes and of clients, and the URI in a certificate says which of the two it
-//! is: `spiffe://CLUSTER/node/ID` or `spiffe://CLUSTER/client/NAME`. The port for the other nodes accepts only nodes, and
-//! the port for clients accepts no nodes. A node that dials another one accepts only the certificate of that node.
+//! is: `spiffe://CLUSTER/node/ID` or `spiffe://CLUSTER/client/NAME`. The port for the other nodes accepts only nodes,
+//! and the port for clients accepts no nodes. A node that dials another one accepts only the certificate of that node.
 //!
 //! Only TLS 1.3 is spoken. Sessions are never resumed, because a resumed session skips the check of the certificate. A
 //! connection ends when the certificate of the other side expires, or is not accepted any more after a reload.
@@ -30,7 +30,7 @@ pub use peer::PeerTls;
 pub(crate) use refuse_list::RefuseList;
 pub use refuse_list::digest;
 
-/// Counts the connections that a port refused because of TLS.
+/// Returns the counter of the connections that a port refused because of TLS.
 fn refusals(port: &'static str) -> metrics::Counter {
     let name = "lockkeeper_tls_refused_total";
     metrics::describe_counter!(

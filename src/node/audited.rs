@@ -11,7 +11,7 @@ use crate::audit::{AuditRecord, Phase};
 use crate::auth::{Right, Who};
 use crate::limits;
 use crate::model::{
-    Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Principal, Reply, Setting,
+    Command, DocumentCommand, EndSession, LockKey, Manage, Managing, Outcome, Principal, Refusal, Reply, Setting,
 };
 use crate::net::PortTls;
 use crate::service::{Call, MemberChange, Operation, ServiceError, Source};
@@ -24,7 +24,7 @@ const ASK: &str = "ask";
 
 /// An act that the log names.
 pub(super) struct Act {
-    name: &'static str,
+    pub(super) name: &'static str,
     facts: Facts,
 }
 
@@ -146,7 +146,7 @@ impl Node {
             if let Some((log, mut record)) = asked {
                 let refusal = executed.as_ref().map_or_else(|error| Some(error.to_string()), refusal);
                 record.phase = if refusal.is_none() { Phase::Done } else { Phase::Refused };
-                record.facts.extend(refusal.map(|refusal| ("result", refusal)));
+                record.facts.insert("result", refusal.unwrap_or_else(|| "ok".to_owned()));
                 if let Err(error) = log.write(&record) {
                     tracing::error!(node, %error, act = record.act, "the result is missing in the audit log");
                 }
@@ -234,15 +234,17 @@ impl Node {
     }
 
     /// Counts that a caller of this node was refused. Also writes it, unless the same caller was refused in the last
-    /// second. Returns the error.
+    /// second. A wrong handle is only written. Returns the error.
     pub(super) fn noted(&self, act: &'static str, error: ServiceError) -> ServiceError {
         let refused = matches!(error, ServiceError::Forbidden { .. } | ServiceError::Unauthenticated { .. });
+        // The caller may guess the handles of others.
+        let guessed = matches!(error, ServiceError::Refused(Refusal::WrongHandle));
         // Another node writes about its own callers.
         let from_here = matches!(self.caller.source, Source::Connection(_));
         if refused && from_here {
             self.core.shared.metrics.refusals.of_caller(&error);
         }
-        if let Some(log) = self.core.audit.as_ref().filter(|_| refused && from_here) {
+        if let Some(log) = self.core.audit.as_ref().filter(|_| (refused || guessed) && from_here) {
             let record = self.record(Act::new(act, [("result", error.to_string())]), Phase::Refused);
             if let Err(error) = log.write_refusal(record) {
                 tracing::error!(node = self.core.id, %error, "a refusal is missing in the audit log");

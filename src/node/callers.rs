@@ -80,13 +80,10 @@ impl Node {
         }
     }
 
-    /// Refuses a caller without this right on the cluster.
-    pub(super) fn needs(&self, right: ClusterRight) -> Result<(), ServiceError> {
+    /// Refuses a caller without this right on the cluster, which `act` needs.
+    pub(super) fn needs(&self, right: ClusterRight, act: &'static str) -> Result<(), ServiceError> {
         let Some(authorizer) = self.authorizer()? else { return Ok(()) };
-        authorizer
-            .access
-            .need_cluster(&authorizer.principal, right)
-            .map_err(|denied| self.noted("operate", denied.into()))
+        authorizer.access.need_cluster(&authorizer.principal, right).map_err(|denied| self.noted(act, denied.into()))
     }
 
     /// Subscribes a caller to the events that it may see.

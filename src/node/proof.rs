@@ -10,6 +10,9 @@ use crate::model::{
 };
 use crate::service::{Call, Proof, ServiceError};
 
+/// The act of a caller that shows a wrong handle, in the audit log.
+const SHOW_HANDLE: &str = "show-handle";
+
 /// A session, with the handle and the namespace that a caller shows for it.
 pub(super) type Shown<'a> = (SessionId, &'a Handle, &'a Namespace);
 
@@ -96,7 +99,12 @@ impl Node {
             let right = proven && owner.is_none_or(owned);
             owner.is_none_or(|owner| !made(owner)).then_some(!right)
         });
-        guessed.map_or(Ok(()), |wrong| self.limit_wrong(authorizer, wrong))
+        let Some(wrong) = guessed else { return Ok(()) };
+        self.limit_wrong(authorizer, wrong)?;
+        if wrong {
+            drop(self.noted(SHOW_HANDLE, Refusal::WrongHandle.into()));
+        }
+        Ok(())
     }
 
     /// Limits the handles that a source shows for a lock while a lease or document holds it whose handle could be
@@ -173,7 +181,7 @@ impl Node {
                 if guesses {
                     self.core.wrong_handles.count(&source, now);
                 }
-                Err(refusal.into())
+                Err(self.noted(SHOW_HANDLE, refusal.into()))
             }
             proven => Ok(proven.unwrap_or(false)),
         }

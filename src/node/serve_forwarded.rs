@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use super::audited::Act;
 use super::auth::Caller;
 use super::authorizer::right_of;
 use super::forward::{Forward, Forwarded};
@@ -40,7 +41,7 @@ impl Node {
             | Forward::Status
             | Forward::As { .. } => self.authorizer()?,
             Forward::Operate(operation) => {
-                self.needs(right_of(operation))?;
+                self.needs(right_of(operation), Act::of_operation(operation).name)?;
                 None
             }
         };

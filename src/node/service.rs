@@ -65,7 +65,12 @@ impl LockService for Node {
     }
 
     fn permits(&self, right: ClusterRight) -> Result<(), ServiceError> {
-        self.needs(right)
+        let act = match right {
+            ClusterRight::Metrics => "metrics",
+            ClusterRight::Backup => "backup",
+            ClusterRight::Operate => "operate",
+        };
+        self.needs(right, act)
     }
 
     fn has(&self, right: ClusterRight) -> bool {
@@ -115,8 +120,8 @@ impl LockService for Node {
     }
 
     async fn operate(&self, operation: Operation) -> Result<(), ServiceError> {
-        let permitted = self.needs(right_of(&operation));
         let act = Act::of_operation(&operation);
+        let permitted = self.needs(right_of(&operation), act.name);
         let node = self.clone();
         let executing = async move {
             if node.leads() {
@@ -132,7 +137,8 @@ impl LockService for Node {
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {
-        self.needs(ClusterRight::Backup)?;
+        let act = Act::new("backup", []);
+        self.needs(ClusterRight::Backup, act.name)?;
         // A backup that is refused because there are too many is no act.
         let in_progress = self.core.backups.begin(self.core.clock.now()).map_err(ServiceError::not_sent)?;
         // This node decides about the whole backup, the read at the leader included.
@@ -147,7 +153,7 @@ impl LockService for Node {
         tokio::select! {
             biased;
             Ok(()) = begun => Ok(download),
-            made = self.audited(Act::new("backup", []), Ok(()), executing, |()| None) => made.map(|()| download),
+            made = self.audited(act, Ok(()), executing, |()| None) => made.map(|()| download),
         }
     }
 }
@@ -338,7 +344,7 @@ impl Node {
         self.read(authorizer, query)
     }
 
-    /// Answers a query from the state of this node, as far as the caller may know the answer.
+    /// Answers a query from the state of this node, limited to what the caller may know.
     pub(super) fn read(&self, authorizer: Option<&Authorizer>, query: &Query) -> Result<QueryReply, ServiceError> {
         let answered = self.core.consensus.machine(|machine| {
             let Some(authorizer) = authorizer else { return Ok(machine.query(query)) };

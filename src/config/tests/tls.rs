@@ -85,6 +85,8 @@ fn tls_settings_must_agree() {
     refuse(without_ca, "tls.client checks certificates, and there is no ca; set ca, cert and key under [tls], or set");
     let optional = format!("{without_ca}\n[tls.client]\nclient_cert = \"optional\"");
     refuse(&optional, "tls.peer checks certificates, and there is no ca");
+    let mode = format!("{optional}\n[tls.peer]\nmode = \"require\"");
+    refuse(&mode, "tls.peer.mode is \"require\" and there is no ca; set ca, cert and key under [tls]");
     let with = |section: &str| format!("[tls]\n{CERTIFICATES}\n{section}");
     refuse(&with("[tls.client]\nmode = \"prefer\""), "there is no tls.client.mode \"prefer\"; use allow or require");
     refuse(&with("[tls.client]\ninsecure = true"), "tls.client has insecure = true and mode = \"require\"; remove one");

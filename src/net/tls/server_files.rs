@@ -137,7 +137,10 @@ impl ServerFiles {
         let algorithms = provider().signature_verification_algorithms;
         let problem = match in_time(roots, &algorithms, own, intermediates, UnixTime::now()) {
             Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
-                format!("expired on {}; renew it", day(not_after))
+                // A certificate of a public authority has no name in a cluster.
+                let is_own = CertificateName::of(own).is_some();
+                let fix = if is_own { "run lockkeeper certs DIR --renew" } else { "renew it" };
+                format!("expired on {}; {fix}", day(not_after))
             }
             Err(Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
                 format!("is not valid before {}; correct the clock of this machine, or renew it", day(not_before))

@@ -384,7 +384,7 @@ fn unusable_files_are_refused_by_name() {
     assert!(refused(&missing, 1).contains("none.pem cannot be read"));
     let old = certs.write("old", &certs.authority.expired(Role::Node(1), &[]));
     for old in [refused(&old, 1), served(&old)] {
-        assert!(old.contains("old.pem expired on 20"), "{old}");
+        assert!(old.contains("old.pem expired on 20") && old.ends_with("; run lockkeeper certs DIR --renew"), "{old}");
     }
 }
 
@@ -410,6 +410,11 @@ fn a_port_for_clients_shows_a_certificate_of_a_server() {
     };
     let public = changed(|of| of.subject_alt_names.clear());
     assert_eq!(served(&public), "");
+    let refused = served(&changed(|of| {
+        of.subject_alt_names.clear();
+        of.not_after = of.not_before + Duration::from_secs(1);
+    }));
+    assert!(refused.contains("web.pem expired on 20") && refused.ends_with("; renew it"), "{refused}");
     let refused = served(&changed(|of| of.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]));
     assert!(refused.ends_with("web.pem is not for servers; give a certificate of a server"), "{refused}");
     let refused = served(&changed(|of| of.not_before = of.not_after - Duration::from_secs(1)));

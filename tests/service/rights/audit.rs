@@ -5,12 +5,12 @@ use std::path::Path;
 
 use futures_util::FutureExt;
 use lockkeeper::audit;
-use lockkeeper::auth::Who;
+use lockkeeper::auth::{ClusterRight, Who};
 use lockkeeper::model::{
-    DocumentCommand, DocumentId, EndSession, FencingToken, Grab, Manage, Managing, Principal, ProcessId, Query,
-    QueryResult, Reason,
+    DocumentCommand, DocumentId, EndSession, FencingToken, Grab, LeaseRequestId, Manage, Managing, Mode, Patience,
+    Principal, ProcessId, Query, QueryResult, Reason, Refusal, SessionClose, TakeLease,
 };
-use lockkeeper::service::{Freshness, NotSent, Operation};
+use lockkeeper::service::{Freshness, MemberChange, NotSent, Operation};
 use serde_json::Value;
 
 use super::own::acquire;
@@ -73,6 +73,8 @@ async fn acts_of_operators_are_audited() {
     assert_eq!(ended["session"], session.to_string());
     let refused = lines.iter().find(|line| line["act"] == "transfer" && line["phase"] == "refused").expect("a line");
     assert!(refused["result"].as_str().expect("a text").contains("node"), "{refused}");
+    let done = || lines.iter().filter(|line| line["phase"] == "done" && line["principal"] == "admin-all");
+    assert!(2 <= done().count() && done().all(|line| line["result"] == "ok"), "{lines:?}");
     assert!(lines.iter().all(|line| !line.to_string().contains(handle.reveal())), "a handle is in the log");
     assert_eq!((&lines[0]["act"], lines[0]["rules"].is_string()), (&"start".into(), true));
 }
@@ -112,6 +114,51 @@ async fn refused_callers_are_audited() {
     assert_eq!(refusals + counted, 1 + 2 * 50 + 1, "{:?}", &lines[written.len()..]);
 }
 
+/// Returns a handle for the calls of a principal over a connection.
+fn remote(node: &Node, principal: &str) -> Node {
+    let who = Who::Proven(Principal::parse(principal).expect("legal"));
+    node.for_caller(Source::Connection(1), None, || Ok(who)).expect("a principal")
+}
+
+/// the line of a refused caller names what it asked for, with the word that a permitted act has.
+#[tokio::test]
+async fn refused_acts_are_named() {
+    let guarded = Guarded::start(1).await;
+    let node = guarded.cluster.leader().await;
+    assert!(is_forbidden(&remote(&node, "none").operate(Operation::Transfer(1)).await));
+    let removal = Operation::ChangeMembers(MemberChange::Remove { node: 1 });
+    assert!(is_forbidden(&remote(&node, "read").operate(removal).await));
+    assert!(is_forbidden(&remote(&node, "lock").backup().await));
+    assert!(is_forbidden(&remote(&node, "admin").permits(ClusterRight::Metrics)));
+    let refused =
+        ["none transfer refused", "read member-remove refused", "lock backup refused", "admin metrics refused"];
+    assert_eq!(acts(&lines(&guarded)), refused);
+}
+
+/// X-04, H-17: a wrong handle of a session or of a take is a refusal in the log, without the handle.
+#[tokio::test]
+async fn wrong_handles_are_audited() {
+    let guarded = Guarded::start(1).await;
+    let node = guarded.cluster.leader().await;
+    let (session, _) = open(&stranger(&node), 7).await;
+    let (lock, take, metadata) = (key("a/1"), LeaseRequestId(5), Metadata::default());
+    let (handle, access, patience) = (Handle::from_random(5), Mode::Exclusive.into(), Patience::Try);
+    let taken = TakeLease { lock, take, handle, access, lease_ms: 60_000, patience, metadata, claim_ms: None };
+    stranger(&node).submit(Call::new(Command::TakeLease(taken))).await.expect("taken");
+    let wrong = Handle::from_random(9);
+    let close = Command::CloseSession { session, end: SessionClose::Done };
+    let answered = submit(&remote(&node, "lock-all"), &wrong, close).await;
+    assert_eq!(answered, Err(ServiceError::Refused(Refusal::WrongHandle)));
+    let cancel = Command::CancelTake { lock: key("a/1"), take, handle: wrong.clone() };
+    let answered = remote(&node, "other").submit(Call::new(cancel)).await.map(|reply| reply.outcome);
+    assert_ne!(answered, Ok(Outcome::Withdrawn));
+    let lines = lines(&guarded);
+    assert_eq!(acts(&lines), ["lock-all show-handle refused", "other show-handle refused"]);
+    let refused = lines.iter().find(|line| line["act"] == "show-handle").expect("a line");
+    assert!(refused["result"].as_str().is_some_and(|text| text.starts_with("the handle ")), "{refused}");
+    assert!(lines.iter().all(|line| !line.to_string().contains(wrong.reveal())), "a handle is in the log");
+}
+
 /// A hold of a principal, whose session also is the receiver of a hand-over.
 struct Held {
     session: SessionId,
@@ -137,10 +184,7 @@ fn hand_over(number: u64, &Held { session, token }: &Held) -> Call {
 async fn hand_overs_do_not_fill_the_log() {
     let guarded = Guarded::start(1).await;
     let node = guarded.cluster.leader().await;
-    let on = |principal: &str| {
-        let who = Who::Proven(Principal::parse(principal).expect("legal"));
-        node.for_caller(Source::Connection(1), None, || Ok(who)).expect("a principal")
-    };
+    let on = |principal| remote(&node, principal);
     let held = hold(&node, "lock-all", 1).await;
     for _ in 0..50 {
         assert!(is_forbidden(&on("other").submit(hand_over(1, &held)).await));
@@ -169,8 +213,7 @@ async fn hand_overs_do_not_fill_the_log() {
 async fn asks_are_audited_next_to_other_acts() {
     let guarded = Guarded::start(1).await;
     let node = guarded.cluster.leader().await;
-    let who = Who::Proven(Principal::parse("admin-all").expect("legal"));
-    let operator = node.for_caller(Source::Connection(1), None, || Ok(who)).expect("a principal");
+    let operator = remote(&node, "admin-all");
     let held = hold(&node, "lock-all", 1).await;
     let why = || Reason::parse("please finish").expect("legal");
     let manage = |what| Call::new(Command::Manage(Manage { lock: key("a/1"), what }));

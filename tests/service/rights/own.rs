@@ -178,8 +178,8 @@ async fn anothers_lease_is_unknown() {
     assert_eq!(holders(&leader, "b/1").await, 0);
 }
 
-/// H-15: the `ts` of a document and the name of its process are public, and free or overtake only one's own document.
-/// With a right on those of others, the audit log has it.
+/// H-15: the `ts` of a document and the name of its process are public, and free or overtake only a document of the
+/// same owner. With a right on those of others, the audit log has it.
 #[tokio::test]
 async fn documents_have_owners() {
     let guarded = Guarded::start(1).await;
@@ -248,7 +248,7 @@ async fn a_parent_is_ones_own() {
     assert!(matches!(granted, Ok(Outcome::Granted(_))), "{granted:?}");
 }
 
-/// A leader that was cut off does not know the sessions that the next leader opened, so it refuses none as parent.
+/// A leader that was partitioned does not know the sessions that the next leader opened, so it refuses none as parent.
 #[tokio::test]
 async fn a_leader_without_a_quorum_refuses_no_parent() {
     let guarded = Guarded::start(3).await;

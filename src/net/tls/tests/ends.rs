@@ -105,7 +105,7 @@ async fn a_list_outlives_the_own_certificate() {
     ended(&mut open).await;
 }
 
-/// A node ends the connections that it has dialed to a node whose certificate is refused, and those that it has
+/// A node ends the connections that it has dialled to a node whose certificate is refused, and those that it has
 /// accepted from it.
 #[tokio::test]
 async fn a_refused_node_loses_its_connections() {
@@ -115,11 +115,11 @@ async fn a_refused_node_loses_its_connections() {
         [(&first, 1), (&second, 2)].map(|(files, id)| PeerTls::new(files, "harbour", id).expect("files")).into();
     let (at_one, _names) = port(Port::Peer, one.port(false)).await;
     let (at_two, _other_names) = port(Port::Peer, two.port(false)).await;
-    let mut dialed = dialled_node(&one, &at_two, 2).await.expect("accepted");
+    let mut dialled = dialled_node(&one, &at_two, 2).await.expect("accepted");
     let mut accepted = dialled_node(&two, &at_one, 1).await.expect("accepted");
     refuse(&certs, &second);
     one.reload().expect("files");
-    ended(&mut dialed).await;
+    ended(&mut dialled).await;
     ended(&mut accepted).await;
     let again = text(dialled_node(&one, &at_two, 2).await);
     assert_eq!(again, "the certificate of node 2 is on the refuse list");
