@@ -35,6 +35,7 @@ use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
 
 pub use self::origin::Hosts;
+pub(crate) use self::page::shell;
 pub use self::scrape::Render;
 pub(crate) use self::scrape::{Scrape, Scraper};
 use crate::auth::ClusterRight;

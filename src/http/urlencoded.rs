@@ -7,7 +7,7 @@ use crate::model::Invalid;
 /// Reads the fields, in their order.
 ///
 /// # Errors
-/// A name or a value is not in UTF-8. To replace such bytes would make it another name.
+/// A name or a value is not in UTF-8. Such bytes are not replaced, because the result could be a different lock's name.
 pub(super) fn fields(encoded: &[u8]) -> Result<Vec<(String, String)>, Invalid> {
     encoded.split(|byte| *byte == b'&').filter(|field| !field.is_empty()).map(field).collect()
 }

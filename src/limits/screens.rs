@@ -62,4 +62,4 @@ pub const SIGN_IN_TRY_MS: u64 = 60_000;
 pub const SIGN_IN_NETWORKS_MAX: usize = 1_024;
 
 /// Size of the stylesheet and of the script, each.
-pub const SCREEN_FILE_BYTES_MAX: usize = 6 * 1024;
+pub const SCREEN_FILE_BYTES_MAX: usize = 6_000;

@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Commands in the pages that this test does not run: the page, the start of the command, and the reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", "builds for minutes; `scripts/check.sh` builds the same program and runs it"),
+    ("README.md", "promtool", "is not everywhere; `scripts/judge-metrics.sh` runs it"),
     ("testing.md", "scripts/check.sh", "runs all tests, and so this one"),
     ("testing.md", "scripts/nemesis.sh", "runs for minutes; the tests of `crash` are its short form"),
     ("monitoring.md", "promtool", "is not everywhere; `scripts/judge-metrics.sh` runs it"),

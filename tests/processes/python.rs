@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cluster::Cluster;
+use crate::lock_command::{code, count, shown};
 use crate::venv;
+use crate::wait::block_until;
 
 /// The pages whose samples of Python use the client.
 const PAGES: [&str; 3] = ["src/manual/python.md", "README.md", "scripts/python/README.md"];
@@ -57,6 +59,11 @@ fn run(program: &str, http: &str) -> Result<String, String> {
     if output.status.success() { Ok(printed) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
+/// The HTTP addresses of all nodes, as `LOCKKEEPER_HTTP` has them.
+fn addresses(cluster: &Cluster) -> String {
+    (1..=3).map(|node| format!("http://{}", cluster.http(node))).collect::<Vec<_>>().join(",")
+}
+
 /// Each program of the pages ends without an error, and prints the token of its lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_programs_of_the_pages_run() {
@@ -64,13 +71,34 @@ async fn the_python_programs_of_the_pages_run() {
         return;
     }
     let cluster = Cluster::start().await;
-    let http = (1..=3).map(|node| format!("http://{}", cluster.http(node))).collect::<Vec<_>>().join(",");
+    let http = addresses(&cluster);
     for page in PAGES {
-        let printed = run(&program(page), &http).unwrap_or_else(|why| panic!("{page}: {why}"));
+        // The README has a minute of work, which its reader interrupts.
+        let program = program(page).replace("asyncio.sleep(60)", "asyncio.sleep(0.1)");
+        let printed = run(&program, &http).unwrap_or_else(|why| panic!("{page}: {why}"));
         assert!(printed.contains(|c: char| c.is_ascii_digit()), "{page}: {printed}");
     }
     let wrong = run("from lockkeeper_client import Client\nClient('ftp://a:1')\n", &http).expect_err("no such scheme");
     assert!(wrong.contains("InvalidArgument: endpoints"), "{wrong}");
+}
+
+/// The program of the README for asyncio is cancelled when an operator breaks its hold, long before its work is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_cancels_the_program_of_the_readme() {
+    if !is_there() {
+        return;
+    }
+    let cluster = Cluster::start().await;
+    let (http, endpoints) = (addresses(&cluster), cluster.endpoints().join(","));
+    let samples = program("README.md");
+    let sample = samples[samples.find("import asyncio").expect("the program")..].to_owned();
+    let running = tokio::task::spawn_blocking(move || run(&sample, &http));
+    block_until("the program has the lock", || count(&endpoints, "nightly", "holders") == 1);
+    let held = shown(&endpoints, "nightly");
+    let token = held["holders"][0]["token"].as_str().expect("a token");
+    assert_eq!(code(&endpoints, &["break", "nightly", token, "--why", "its host is dead"]), Some(0));
+    let why = running.await.expect("no panic").expect_err("its work is cancelled");
+    assert!(why.contains("LockLost"), "{why}");
 }
 
 /// The tests of the client pass at real nodes, except the long ones: `scripts/judge-python.sh` runs all.

@@ -132,6 +132,32 @@ fn dev_starts_nothing_if_a_port_is_in_use() {
     drop(taken);
 }
 
+/// What `dev --tls` prints can be pasted into a shell, also if the name of its directory has a blank and a quote: curl
+/// takes the lock, and the variables name the files.
+#[test]
+fn the_lines_of_dev_can_be_pasted() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        assert!(std::env::var_os("LOCKKEEPER_SKIP_NOTHING").is_none(), "there is no curl");
+        eprintln!("SKIPPED: there is no curl");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // Below the ports that the system gives to others, and next to those of the next test.
+    let base = 20_033 + 64 * u16::try_from(std::process::id() % 190).expect("small");
+    let data = folder.path().join("it's mine");
+    let arguments = ["dev", "--tls", "--nodes", "1", "--port-base", &base.to_string(), "--dir", data.to_str().unwrap()];
+    let mut dev = alone(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let printed: Vec<_> = lines.by_ref().take_while(|line| !line.contains(" leads (term ")).collect();
+    let after = |name: &str| printed.iter().find_map(|line| line.strip_prefix(name)).unwrap_or("false");
+    let script = format!("{}; {} && test -r \"$LOCKKEEPER_KEY\"", after("  tls "), after("  or "));
+    let pasted = Command::new("sh").args(["-c", &script]).output().unwrap();
+    signal(&dev, Signal::TERM);
+    dev.wait().unwrap();
+    let granted = text(&pasted.stdout).contains("\"state\":\"granted\"");
+    assert!(pasted.status.success() && granted, "{printed:#?}: {}{}", text(&pasted.stdout), text(&pasted.stderr));
+}
+
 /// `dev` refuses a directory that it cannot use or that another process uses, and one of a cluster with other nodes,
 /// ports or another timing, with the exit code of a wrong command line. It advises what to give instead, not to replace
 /// a node.

@@ -3,6 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Packages that the tests of reflection need in addition to those that the page for other languages installs.
+const REFLECTION: &[&str] = &["grpcio-reflection==1.85.1", "typing_extensions==4.16.0"];
+
+/// Like [`with_packages`], with the packages that the manual's page for other languages names.
+pub(crate) fn for_grpc(page: &str) -> Option<PathBuf> {
+    let named = page.split("`pip install ").nth(1).and_then(|rest| rest.split('`').next());
+    let named = named.expect("the packages of the page").split_whitespace();
+    with_packages(&named.chain(REFLECTION.iter().copied()).collect::<Vec<_>>())
+}
+
 /// Returns the Python interpreter of an environment with these packages. If it cannot be installed, prints why and
 /// returns `None`, or fails if tests must not be skipped.
 #[expect(clippy::print_stderr, reason = "a skipped test prints why")]

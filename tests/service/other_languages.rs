@@ -10,11 +10,9 @@ use lockkeeper::rpc::pb::locks_client::LocksClient;
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use crate::venv::{run, with_packages};
+use crate::venv::{for_grpc, run};
 
 const PAGE: &str = include_str!("../../src/manual/other-languages.md");
-/// Packages that the tests need in addition to those that the page installs.
-const REFLECTION: &[&str] = &["grpcio-reflection==1.85.1", "typing_extensions==4.16.0"];
 const PROGRAM_LINES_MAX: usize = 20;
 
 /// Returns the first code sample of the page in this language.
@@ -27,15 +25,7 @@ fn sample(language: &str) -> &'static str {
 /// prints why and returns `None`, or fails if tests must not be skipped.
 fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let python = PYTHON.get_or_init(|| {
-        let named = PAGE
-            .split("`pip install ")
-            .nth(1)
-            .and_then(|rest| rest.split('`').next())
-            .expect("the packages of the page");
-        with_packages(&named.split_whitespace().chain(REFLECTION.iter().copied()).collect::<Vec<_>>())
-    });
-    python.as_deref()
+    PYTHON.get_or_init(|| for_grpc(PAGE)).as_deref()
 }
 
 /// Runs a Python program with the address of a node as its argument. Returns its standard output, or `None` without

@@ -18,6 +18,7 @@ use crate::cli::output::Output;
 use crate::cli::server::{self, Instruments, Ports, Server, raise_descriptor_limit};
 use crate::cli::sockets::lock_holder;
 use crate::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Protection, Rates, Tls, TlsMode};
+use crate::http::shell;
 use crate::net::{Role, TlsFiles};
 use crate::node::{Node, OpenNodeError};
 use crate::service::ErrorCode;
@@ -231,6 +232,7 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
         let (nodes, endpoints, http) = (endpoints.len(), &*endpoints, &*urls);
         return output.object(&DevLine::Started { nodes, dir, endpoints, http, ca, cert, key });
     }
+    let files = files.map(|file| shell(&file));
     let kept =
         if options.ephemeral { "nothing is kept".to_owned() } else { format!("data in {}", options.dir.display()) };
     output.line(format!("{} nodes on this machine, {kept}; Ctrl-C stops them", endpoints.len()))?;

@@ -31,30 +31,39 @@ fn nearest(dir: &Path) -> Option<&Path> {
     above.or_else(|| dir.is_relative().then(|| Path::new(".")))
 }
 
+/// Name of the check of the directory.
+const DATA: &str = "data";
+
 /// Checks that the directory belongs to this node and this user.
 fn directory(config: &Config) -> (Finding, bool) {
-    const CHECK: &str = "data";
     let dir = config.data.display();
     let examined = match node::examine(config) {
         Ok(examined) => examined,
-        Err(error) => return (Finding::fail(CHECK, error.to_string(), "see the manual's page on failures"), false),
+        Err(error) => return (Finding::fail(DATA, error.to_string(), "see the manual's page on failures"), false),
     };
     let owner = std::fs::metadata(&config.data).map(|metadata| metadata.uid());
-    let user = geteuid().as_raw();
-    if let Some(other) = owner.ok().filter(|owner| *owner != user && user != 0) {
-        let detail = format!("{dir} belongs to the user with id {other}, and this is user {user}");
-        return (Finding::fail(CHECK, detail, "run this as the node's user, or change the owner"), examined.in_use);
+    if let Some(fault) = owner.ok().and_then(|owner| of_another(&config.data, owner, geteuid().as_raw())) {
+        return (fault, examined.in_use);
     }
     if let Some(exposure) = examined.exposure {
         let (what, fix) = exposure.rsplit_once("; ").unwrap_or((&exposure, "make it private"));
-        return (Finding::warn(CHECK, what, fix), examined.in_use);
+        return (Finding::warn(DATA, what, fix), examined.in_use);
     }
     let state = match (examined.founded, examined.in_use) {
         (_, true) => "a process has it open",
         (true, false) => "belongs to this node, which does not run",
         (false, false) => "is empty: the node founds it at its first start",
     };
-    (Finding::ok(CHECK, format!("{dir} {state}")), examined.in_use)
+    (Finding::ok(DATA, format!("{dir} {state}")), examined.in_use)
+}
+
+/// Returns the failure of a directory that belongs to another user than this one, unless this is root.
+fn of_another(dir: &Path, owner: u32, user: u32) -> Option<Finding> {
+    if owner == user || user == 0 {
+        return None;
+    }
+    let detail = format!("{} belongs to the user with id {owner}, and this is user {user}", dir.display());
+    Some(Finding::fail(DATA, detail, "run this as the node's user, or change the owner"))
 }
 
 /// Checks the free space of the disk.
@@ -142,6 +151,16 @@ impl Drop for Probe {
 mod tests {
     use super::super::finding::Level;
     use super::*;
+
+    /// The directory of another user is a failure that names both users. Root may use every directory.
+    #[test]
+    fn a_directory_of_another_user_fails() {
+        let found = |owner, user| of_another(Path::new("/srv/n1"), owner, user);
+        let fault = found(990, 1_000).expect("another user");
+        let detail = "/srv/n1 belongs to the user with id 990, and this is user 1000";
+        assert_eq!((fault.level, &*fault.detail), (Level::Fail, detail));
+        assert_eq!([found(990, 990), found(990, 0)], [None, None]);
+    }
 
     /// A nearly full disk is a warning, and one with less than the node may need is a failure.
     #[test]

@@ -72,7 +72,7 @@ fn local(file: &Path, config: Result<Config, ConfigError>, report: &mut Report<'
     report.all(listeners::checks(&config, access.as_ref(), runs))
 }
 
-/// Checks the cluster, as far as it answers.
+/// Checks the parts of the cluster that answer.
 async fn remote(client: &Client, scraper: &Scraper, report: &mut Report<'_>) -> Result<(), Failure> {
     let status = match client.status().await {
         Ok(status) => status,

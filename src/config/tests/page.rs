@@ -1,8 +1,10 @@
-//! The page of the manual has every key and every variable, and its examples are good.
+//! The page of the manual has every key and every variable, and its examples are good, as are those of the page on
+//! monitoring.
 
 use super::*;
 
 const PAGE: &str = include_str!("../../manual/config.md");
+const MONITORING: &str = include_str!("../../manual/monitoring.md");
 
 /// Returns the first cells of the tables below a heading of the page, without their backticks.
 fn first_cells(heading: &str) -> Vec<String> {
@@ -93,10 +95,25 @@ fn the_page_has_every_variable() {
     }
 }
 
+/// Returns the examples of a page.
+fn examples(page: &str) -> Vec<&str> {
+    page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// The sections that the page on monitoring shows are accepted in a node's file.
+#[test]
+fn the_page_on_monitoring_has_good_sections() {
+    let sections = examples(MONITORING);
+    assert_eq!(sections.len(), 1);
+    for section in sections {
+        read(&format!("{GOOD}{section}")).expect("a good section");
+    }
+}
+
 /// The manual's examples are accepted, and its table of profiles has the times of the profiles.
 #[test]
 fn the_page_has_good_examples_and_the_profiles() {
-    let examples: Vec<_> = PAGE.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let examples = examples(PAGE);
     assert_eq!(examples.len(), 2);
     for example in examples {
         read(example).expect("a good example");

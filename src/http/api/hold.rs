@@ -307,7 +307,7 @@ impl<S: LockService> Hold<S> {
         match departure {
             // A client whose certificate is refused keeps its session for the TTL.
             Departure::Broken if self.grace.is_some() && !self.context.certificate.is_refused() => {
-                // The kernel reports that a client is cut off when it has been silent for this long.
+                // The kernel reports that a client is unreachable when it has been silent for this long.
                 let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
                 session.leave_broken(self.pace.belief().saturating_sub(noticed));
             }

@@ -13,7 +13,7 @@ use super::problem::{Decided, Failed};
 use super::sessions::one;
 use super::stream::{Events, NextEvent, StreamCall};
 use crate::limits;
-use crate::model::{Claim, Event, Outcome, Query, QueryResult, Refusal, RequestId, SessionId};
+use crate::model::{Claim, Event, LogTime, Outcome, Query, QueryResult, Refusal, RequestId, SessionId};
 use crate::service::{self, ErrorCode, LockService, Scope, ServiceError, Subscription};
 use crate::shapes::Happened;
 
@@ -37,17 +37,19 @@ impl StreamCall for SessionEventsQuery {
         let holds = context.service.hold_events(session)?;
         let subscription = Subscription { scope: Scope::SessionEnd(session), after: None, cluster_id: None };
         let end = context.service.subscribe(subscription).await?;
-        if let Err(unknown) = one(&context, session, None).await {
+        let point = match one(&context, session, None).await {
+            Ok(read) => read.point,
             // Only its owner and those that read the namespace learn whether a session has ended.
-            match ended(&context, session).await {
-                Ok(None) if is_forbidden(&unknown) => {}
-                Ok(ended) => return Err(ended.unwrap_or(unknown)),
+            Err(unknown) => match ended(&context, session).await {
+                Ok((point, None)) if is_forbidden(&unknown) => Some(point),
+                Ok((_, ended)) => return Err(ended.unwrap_or(unknown)),
                 Err(_) => return Err(unknown),
-            }
-        }
+            },
+        };
         let cluster_id = context.cluster_id()?;
         let cut_off = Box::pin(context.api.info.cut_off());
-        Ok(Answered::fixed(context.stream(Following { holds, end, cut_off, cluster_id, over: false })))
+        let events = context.stream(Following { holds, end, cut_off, cluster_id, over: false });
+        Ok(Answered { point, ..Answered::fixed(events) })
     }
 }
 
@@ -56,14 +58,20 @@ fn is_forbidden(failed: &Failed) -> bool {
     matches!(failed, Failed::Service(error, _) if matches!(**error, ServiceError::Forbidden { .. }))
 }
 
-/// Returns the refusal of a session that has ended, if the cluster remembers it. The session of another principal is
-/// refused like one that has ended.
-async fn ended<S: LockService>(context: &RequestContext<S>, session: SessionId) -> Result<Option<Failed>, Failed> {
+/// Returns the refusal of a session that has ended, if the cluster remembers it, and the point of the log at which this
+/// is true. The session of another principal is refused like one that has ended.
+async fn ended<S: LockService>(
+    context: &RequestContext<S>,
+    session: SessionId,
+) -> Result<((u64, LogTime), Option<Failed>), Failed> {
     let claim = Claim::Request(RequestId { session, number: 1 });
     let answered = context.query(Query::Claim { lock: None, claim }, None).await?;
-    let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answered.answer else { return Ok(None) };
+    let point = (answered.index, answered.now);
+    let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answered.answer else {
+        return Ok((point, None));
+    };
     let decided = Decided::at(answered.index, answered.now);
-    Ok(matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, decided)))
+    Ok((point, matches!(refusal, Refusal::SessionEnded { .. }).then(|| Failed::refused(refusal, decided))))
 }
 
 /// The events of one session.

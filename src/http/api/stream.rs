@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(events.len(), 1, "the caller is there and has taken nothing");
     }
 
-    /// A caller that takes nothing in time is cut off.
+    /// A caller that takes nothing in time is disconnected.
     #[tokio::test(start_paused = true)]
     async fn a_caller_that_takes_nothing_is_cut_off() {
         let (sender, mut events) = mpsc::channel(1);

@@ -1,4 +1,5 @@
-//! How every text of the page is escaped: as HTML, and with visible escapes for characters that a browser does not show.
+//! How every text of the page is escaped: as HTML, and with visible escapes for characters that a browser does not
+//! show.
 
 use std::fmt::{self, Write};
 

@@ -121,6 +121,8 @@ pub(super) struct Target {
     pub(super) namespace: Namespace,
     /// Whether requests need a token.
     pub(super) proves: bool,
+    /// Whether the caller has shown a certificate. A port that requires one refuses requests without it.
+    pub(super) certified: bool,
 }
 
 impl Target {
@@ -130,9 +132,11 @@ impl Target {
             if self.namespace == Namespace::default() { String::new() } else { format!(" -N {}", self.namespace) };
         let proof = if self.proves { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         let authority = if self.scheme == "https" { " --cacert \"$LOCKKEEPER_CA\"" } else { "" };
+        let own = if self.certified { " --cert \"$LOCKKEEPER_CERT\" --key \"$LOCKKEEPER_KEY\"" } else { "" };
         let url = shell(&format!("{}://{}{path}", self.scheme, self.host));
         let url = if url.starts_with(['\'', '$']) { url } else { format!("'{url}'") };
-        Commands { cli: format!("lockkeeper{namespace} {cli}"), curl: format!("curl -sS{authority}{proof} {url}") }
+        let curl = format!("curl -sS{authority}{own}{proof} {url}");
+        Commands { cli: format!("lockkeeper{namespace} {cli}"), curl }
     }
 
     /// The same for a call of the namespace.
@@ -155,7 +159,8 @@ pub(super) fn html(status: StatusCode, screen: &impl Template) -> Response {
 mod tests {
     use super::*;
 
-    /// The commands name the namespace unless it is the usual one, and quote what a shell would read otherwise.
+    /// The commands name the namespace unless it is the usual one, and quote what a shell would read otherwise. A
+    /// caller with a certificate gets a command that shows one.
     #[test]
     fn commands_can_be_pasted() {
         let target = |namespace: &str, proves| Target {
@@ -163,6 +168,7 @@ mod tests {
             host: "127.0.0.1:7621".to_owned(),
             namespace: Namespace::parse(namespace).expect("a namespace"),
             proves,
+            certified: false,
         };
         let usual = target("default", false).call("show nightly", "locks?lock=nightly");
         assert_eq!(usual.cli, "lockkeeper show nightly");
@@ -171,5 +177,8 @@ mod tests {
         assert_eq!(other.cli, "lockkeeper -N prod ls");
         let curl = "curl -sS -H \"Authorization: Bearer $TOKEN\" 'http://127.0.0.1:7621/v1/ns/prod/locks'";
         assert_eq!(other.curl, curl);
+        let certified = Target { scheme: "https", certified: true, ..target("default", false) }.call("ls", "locks");
+        let files = "--cacert \"$LOCKKEEPER_CA\" --cert \"$LOCKKEEPER_CERT\" --key \"$LOCKKEEPER_KEY\"";
+        assert_eq!(certified.curl, format!("curl -sS {files} 'https://127.0.0.1:7621/v1/ns/default/locks'"));
     }
 }

@@ -41,6 +41,7 @@ use tokio::sync::watch;
 
 use self::refused::Refused;
 use self::shared::Shared;
+pub(crate) use self::text::shell;
 use crate::http::scrape::Render;
 use crate::service::{ErrorCode, LockService, ServerInfo};
 

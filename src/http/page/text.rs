@@ -119,7 +119,7 @@ impl Link {
 }
 
 /// Returns a word of a shell's command line. Characters that are not seen are written as escapes of bash.
-pub(super) fn shell(word: &str) -> String {
+pub(crate) fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -41,6 +41,8 @@ pub(super) struct Arrival {
     pub(super) exposed: bool,
     /// Whether the connection is in plain text, which a port with TLS may accept.
     pub(super) plain: bool,
+    /// Whether the caller has shown a certificate.
+    certified: bool,
     /// Whether the browser says that a page of this port sent the request.
     pub(super) own_page: bool,
     /// The path and query, to return to.
@@ -63,6 +65,7 @@ impl Arrival {
             from: connection.from.map(|from| from.ip()),
             exposed: connection.exposed,
             plain: connection.plain,
+            certified: connection.proven.is_some(),
             // A request with another origin, or from another site, does not get here.
             own_page: parts.headers.contains_key("origin") || site == Some(&b"same-origin"[..]),
             path: parts.uri.path_and_query().map_or("/".to_owned(), ToString::to_string),
@@ -159,6 +162,7 @@ impl<S: LockService> Visit<S> {
             host: self.arrival.host.clone(),
             namespace: self.namespace.clone(),
             proves: self.shared.service.knows_callers(),
+            certified: self.arrival.certified,
         }
     }
 

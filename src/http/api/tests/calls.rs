@@ -101,6 +101,17 @@ async fn a_lease_that_waited_is_lengthened_once() {
     assert_eq!((&again["token"], &again["deadline_ms"]), (&granted["token"], &granted["deadline_ms"]));
 }
 
+/// The events of a session name the point of the log at which the stream begins: the open session was read there.
+#[tokio::test]
+async fn the_events_of_a_session_name_their_point() {
+    let mut setup = setup().await;
+    let session = setup.call::<OpenBody>(json!({"ttl_ms": 60_000})).await["session"].clone();
+    setup.context.session = session.as_str().map(|id| id.parse().expect("an id"));
+    let answered = SessionEventsQuery {}.begin(setup.context).await.expect("a stream");
+    let (index, _) = answered.point.expect("a point");
+    assert_ne!(index, 0);
+}
+
 /// Streams about a session and about a lock end at a node that has had no leader for long, because it learns of no
 /// change.
 #[tokio::test]
