@@ -35,11 +35,11 @@ case ${1-} in
     ;;
   *) usage ;;
 esac
-background="" linted=$(mktemp)
+background="" linted=$(mktemp) shown=$(mktemp)
 end() {
   # The lints are a process group, and the node of the smoke test is one process.
   if [ -n "$background" ]; then kill -- "-$background" 2> /dev/null || kill "$background" 2> /dev/null || true; fi
-  rm -f "$linted"
+  rm -f "$linted" "$shown"
   report
 }
 trap end EXIT
@@ -56,6 +56,13 @@ cargo fmt --check
 
 step "lockfile is up to date"
 cargo metadata --locked --format-version 1 > /dev/null
+
+step "licences, versions and sources of the packages"
+if command -v cargo-deny > /dev/null; then
+  cargo-deny --locked --offline check -D unmatched-skip licenses bans sources
+else
+  echo "SKIPPED: cargo-deny is not installed; only tests/tidy/packages.rs checks the packages" >&2
+fi
 
 step "number of packages in the manual"
 packages() { cargo tree --locked --target x86_64-unknown-linux-gnu --edges normal,build --prefix none "$@" | cut -d' ' -f1,2 | sort -u | wc -l; }
@@ -87,12 +94,20 @@ cat "$linted"
 
 step "smoke test: dev and lock"
 built=${CARGO_TARGET_DIR:-target}/debug/lockkeeper
-"$built" dev --ephemeral --port-base 27600 &
+"$built" dev --ephemeral --port-base 27600 > "$shown" &
 background=$!
 export LOCKKEEPER_ENDPOINTS=127.0.0.1:27601,127.0.0.1:27602,127.0.0.1:27603
 printed=$("$built" lock --timeout 30s nightly -- echo "only me")
 printf '%s\n' "$printed"
 [ "$printed" = "only me" ]
+cat "$shown"
+if command -v curl > /dev/null || [ -n "${LOCKKEEPER_SKIP_NOTHING-}" ]; then
+  answered=$(eval "$(sed -n 's/^  or  *//p' "$shown")")
+  printf '%s\n' "$answered"
+  [[ $answered = *'"state":"granted"'* ]]
+else
+  echo "SKIPPED: the line with curl that dev prints, for there is no curl" >&2
+fi
 kill -INT "$background"
 wait "$background"
 background=""

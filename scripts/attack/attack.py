@@ -20,6 +20,7 @@ import http.client
 import json
 import os
 import resource
+import shutil
 import socket
 import ssl
 import statistics
@@ -57,6 +58,10 @@ CLIENT, PEER, HTTP = (given.port_base + offset for offset in (1, 11, 21))
 # The ports of the node with rules.
 RULED_CLIENT, RULED_PEER, RULED_HTTP = (given.port_base + offset for offset in (4, 14, 24))
 CONNECTIONS = 10_000
+# As many calls as a connection may have.
+STREAMS = 4_096
+# Connections that only answer the pings of the node, and the memory that all of them may use: 64 KiB each.
+IDLE, IDLE_MIB = 500, 32
 # Names that exist, and as many that do not.
 NAMES = 10_000
 # By how much the time of a refusal may depend on whether the name exists.
@@ -160,9 +165,9 @@ class Http2:
     def __init__(self, window=None):
         self.socket = connected(CLIENT, context())
         self.state = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
-        if window is not None:
-            self.state.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = window
         self.state.initiate_connection()
+        if window is not None:
+            self.state.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
         self.flush()
 
     def flush(self):
@@ -243,25 +248,42 @@ def calls_without_message(connection):
     return 1
 
 
-def half_messages(most, deadline):
-    """Sends 63 of 64 KiB of a message on each of many streams, on this number of connections."""
-    streams, ended, connections = 0, 0, []
-    part = b"\x00\x00\x00\xfc\x00" + b"x" * (63 * 1024 - 5)
+def idle(deadline):
+    """Keeps connections of clients that make no calls. The nodes keep them, too."""
+    connections = [Http2() for _ in range(IDLE)]
+    kept = list(connections)
+    while time.monotonic() < deadline:
+        kept = [connection for connection in kept if connection.read()]
+        for connection in kept:
+            connection.flush()
+        time.sleep(0.5)
+    return f"{len(kept)} of {IDLE} open at the end", len(kept) == IDLE
+
+
+def half_messages(most, streams_of_each, deadline):
+    """Sends 63 of 64 KiB of a message on each of these streams, on this number of connections. A node refuses a message
+    as soon as its connection has 8 MiB of them, and then ends its stream."""
+    streams, refused, ended, connections = 0, 0, 0, []
+    part = b"\x00\x00\x01\x00\x00" + b"x" * (63 * 1024 - 5)
     while time.monotonic() < deadline and len(connections) < most:
         connection = Http2()
         connections.append(connection)
         try:
-            for _ in range(256):
+            for _ in range(streams_of_each):
                 stream, left = connection.request(), part
-                while left and time.monotonic() < deadline:
-                    some = min(len(left), 16_000, connection.state.local_flow_control_window(stream))
-                    if some <= 0:
-                        connection.flush()
-                        if not connection.read():
-                            raise ConnectionError
-                        continue
-                    connection.state.send_data(stream, left[:some])
-                    left = left[some:]
+                try:
+                    while left and time.monotonic() < deadline:
+                        some = min(len(left), 16_000, connection.state.local_flow_control_window(stream))
+                        if some <= 0:
+                            connection.flush()
+                            if not connection.read():
+                                raise ConnectionError
+                            continue
+                        connection.state.send_data(stream, left[:some])
+                        left = left[some:]
+                except h2.exceptions.NoSuchStreamError:
+                    # The node has ended the stream.
+                    refused += 1
                 connection.flush()
                 streams += 1
                 if time.monotonic() >= deadline:
@@ -269,7 +291,8 @@ def half_messages(most, deadline):
         except (OSError, h2.exceptions.ProtocolError):
             ended += 1
     time.sleep(max(0, deadline - time.monotonic()))
-    return f"{streams} half messages, {ended} connections ended by the node", streams > 0
+    seen = f"{streams} half messages, {refused} cut short, {ended} connections ended by the node"
+    return seen, streams > 0
 
 
 def peer_handshakes(deadline):
@@ -383,7 +406,35 @@ def answers():
     scan = subprocess.run(["sslscan", "--no-colour", f"127.0.0.1:{CLIENT}"], capture_output=True, text=True, check=False)
     enabled = [line.split()[0] for line in scan.stdout.splitlines() if line.strip().endswith("enabled") and "TLSv" in line]
     rows.append(("versions that sslscan finds", ", ".join(enabled) or "none", enabled == ["TLSv1.3"]))
+    if shutil.which("testssl"):
+        rows.append(findings())
+    else:
+        print("  NOT LOOKED FOR: what testssl finds; the package testssl.sh of Debian is not installed")
     return rows
+
+
+def findings():
+    """Returns a row as `answers` does: testssl finds TLS 1.3, and nothing above LOW. It does not judge the
+    certificate, whose authority is private."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "report.json")
+        command = ["testssl", "--quiet", "--color", "0", "--nodns", "none", "--warnings", "off", "--jsonfile", report]
+        command += ["--connect-timeout", "5", "--openssl-timeout", "5"]
+        # Protocols, ciphers, forward secrecy, preferences and published faults.
+        command += ["-p", "-s", "-f", "-P", "-U", f"127.0.0.1:{CLIENT}"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        try:
+            with open(report) as written:
+                found = json.load(written)
+        except (OSError, ValueError):
+            return "what testssl finds", f"no report: {done.stdout[-300:]}", False
+    above = [one for one in found if one["severity"] in ("MEDIUM", "HIGH", "CRITICAL", "FATAL")]
+    seen = [f"{one['severity']} {one['id']}: {one['finding']}" for one in above]
+    # The last part of a complete run, and proof that it reached the port.
+    ids = {one["id"]: one["finding"] for one in found}
+    complete = "RC4" in ids and ids.get("TLS1_3", "").startswith("offered")
+    seen = "; ".join(seen) or f"nothing in {len(found)} findings"
+    return "what testssl finds above LOW", seen, complete and not above
 
 
 # What a principal without rights learns from the time of a refusal.
@@ -518,9 +569,10 @@ ATTACKS = [
     ("headers of 60 KB", repeated(large_headers), 16, "absorbed", None),
     # A client may have many calls.
     ("streams without a window", repeated(calls_without_message, window=0), 16, "absorbed", None),
+    (f"{IDLE} idle connections", idle, IDLE_MIB, "absorbed", None),
     # The node limits what it keeps of all of them together.
-    ("half messages on 1 connection", functools.partial(half_messages, 1), 16, "absorbed", None),
-    ("half messages on 16 connections", functools.partial(half_messages, 16), 80, "absorbed", None),
+    ("half messages on 1 connection", functools.partial(half_messages, 1, STREAMS), 16, "absorbed", None),
+    ("half messages on 16 connections", functools.partial(half_messages, 16, 256), 80, "absorbed", None),
     ("slow HTTP headers", slow_http, 16, "cut", None),
     ("handshakes on the peer port", peer_handshakes, 16, "refused", None),
     # 64 connections with 32 calls each: 2,048 calls have buffers at the same time, 16 KiB for each. The calls are

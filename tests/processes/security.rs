@@ -1,8 +1,11 @@
 //! A cluster of real processes with TLS on every port.
 
 use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,8 +20,73 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Restarts the nodes with rules. Returns the file with the token of a principal that may do everything.
+async fn add_rules(cluster: &mut Cluster) -> String {
+    let [rules, token] = ["auth.toml", "token"].map(|name| cluster.folder().join(name).display().to_string());
+    let roles = "version = 1\n[[role]]\nname = \"all\"\nrules = [{ namespace = \"*\", right = \"admin\" }]\n\
+                 cluster = [\"metrics\"]\n[[principal]]\nname = \"ci\"\nroles = [\"all\"]\ncertificate = true\n\
+                 [[principal]]\nname = \"ops\"\nroles = [\"all\"]\n";
+    fs::write(&rules, roles).expect("rules");
+    fs::set_permissions(&rules, Permissions::from_mode(0o600)).expect("private");
+    let made = cluster.command(&["auth", "token", &rules, "ops", "--out", &token]).status().expect("ran");
+    assert!(made.success());
+    for node in 1..=3 {
+        cluster.stop(node);
+        let config = fs::read_to_string(cluster.config(node)).expect("a configuration");
+        fs::write(cluster.config(node), config + &format!("[auth]\nfile = {rules:?}\n")).expect("a configuration");
+    }
+    for node in 1..=3 {
+        cluster.spawn(node);
+    }
+    cluster.await_leader().await;
+    for node in 1..=3 {
+        cluster.await_answer(node).await;
+    }
+    token
+}
+
+/// X-16: no log, audit log, metric or command line of a process shows a secret while it is in use: the token and the
+/// private key of a command, or the handle of a session.
+async fn no_secret_is_shown(cluster: &mut Cluster) {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return eprintln!("not run: there is no curl");
+    }
+    let file = add_rules(cluster).await;
+    let token = fs::read_to_string(&file).expect("a token").trim().to_owned();
+    let (certs, header) = (cluster.folder().join("certs"), cluster.folder().join("header"));
+    let key = fs::read_to_string(certs.join("client-ci.key")).expect("a key");
+    let key = key.lines().nth(1).expect("a line of the key");
+    let holds = ["lock", "--auth-token-file", &file, "guarded", "--", "sleep", "60"];
+    let mut holding = cluster.command(&holds).spawn().expect("a command");
+    let client = cluster.client();
+    let session = client.session().open().await.expect("a session");
+    wait_until("the command holds", async || session.lock("guarded").try_once().acquire().await.is_err()).await;
+
+    let lines = fs::read_dir("/proc").expect("processes").flatten().map(|entry| fs::read(entry.path().join("cmdline")));
+    let lines: Vec<_> = lines.flatten().map(|line| text(&line)).collect();
+    let folder = cluster.folder().to_str().expect("a path");
+    let of_cluster = lines.iter().filter(|line| line.contains(folder)).count();
+    assert!(4 <= of_cluster, "three nodes and the command: {lines:?}");
+    fs::write(&header, format!("authorization: Bearer {token}\n")).expect("written");
+    let mut curl = Command::new("curl");
+    curl.arg("-sS").arg("--cacert").arg(certs.join("ca.pem")).arg("-H").arg(format!("@{}", header.display()));
+    let metrics = curl.arg(format!("https://{}/metrics", cluster.http(1))).output().expect("curl");
+    let mut shown = vec![lines.join("\n"), text(&metrics.stdout)];
+    assert!(shown[1].contains("lockkeeper_raft_term"), "{} {}", shown[1], text(&metrics.stderr));
+    for node in 1..=3 {
+        shown.push(cluster.log(node));
+        shown.push(fs::read_to_string(cluster.folder().join(format!("audit-{node}.jsonl"))).expect("an audit log"));
+    }
+    for secret in [token.as_str(), key, session.handle().reveal()] {
+        let showing = shown.iter().find(|text| text.contains(secret));
+        assert!(20 < secret.len() && showing.is_none(), "{secret} is shown: {showing:?}");
+    }
+    holding.kill().expect("killed");
+    holding.wait().expect("ended");
+}
+
 /// X-01, X-03: with TLS on every port the commands work with a certificate, and are refused without one. A killed
-/// leader is replaced, and a killed node joins again.
+/// leader is replaced, and a killed node joins again. No secret is shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_with_tls_serves_only_its_clients() {
     let _turn = TURN.lock().await;
@@ -52,6 +120,7 @@ async fn a_cluster_with_tls_serves_only_its_clients() {
     cluster.await_answer(leader).await;
     let log = cluster.log(leader);
     assert!(!log.contains("PRIVATE KEY"), "{log}");
+    no_secret_is_shown(&mut cluster).await;
 }
 
 /// The listeners for clients, nodes and HTTP close a connection in plain text without an answer. The log and the audit

@@ -7,11 +7,12 @@ use std::process::Command;
 
 use super::report;
 
-/// Licences that permit distribution in a program under MIT or Apache-2.0.
+/// Licences that permit distribution in a program under MIT or Apache-2.0. `.cargo/deny.toml` has the same list.
 const LICENCES: &[&str] =
     &["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "Unicode-3.0", "Unlicense", "Zlib"];
 
-/// Packages with several versions, and which package needs the other one.
+/// Packages with several versions, and which package needs the other one. `.cargo/deny.toml` names the older versions,
+/// too.
 const SEVERAL: &[(&str, &str)] = &[
     ("base64", "rcgen uses a newer one than bson and tonic"),
     ("convert_case", "the derive_more of codeq"),
