@@ -2,7 +2,7 @@
 # Judges the Python client: formats, types for each version of Python, and all its tests at real nodes.
 #   scripts/judge-python.sh [PYTEST ARGUMENTS..]
 # Needs Python 3.11 or newer and PyPI, or an environment with the tools in LOCKKEEPER_PYTHON_TOOLS. LOCKKEEPER_BIN
-# names another binary, and LOCKKEEPER_PYTHONS the interpreters that run the tests.
+# names another binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LOCKKEEPER_BIN=${LOCKKEEPER_BIN:-$PWD/target/release/lockkeeper}

@@ -80,6 +80,7 @@ async function judge(browser, name, where, view) {
   const page = await open(browser, view, `${name} ${view.name}`);
   await page.goto(base + where, { waitUntil: "load" });
   await inspect(page, name, view);
+  await keyboard(page, name, view);
   await page.close();
 }
 
@@ -91,6 +92,7 @@ async function judgeReport(browser) {
     await page.setContent(html, { waitUntil: "load" });
     await page.$eval("details", (node) => { node.open = true; });
     await inspect(page, "drill", view);
+    await keyboard(page, "drill", view);
     await page.close();
   }
   await validated("drill", html, reportValidator);
@@ -107,15 +109,16 @@ async function validated(name, html, by = validator) {
   }
 }
 
-// Each link, field and button is reached with Tab alone, and shows that it has the focus.
-async function keyboard(browser, where, view) {
-  const page = await open(browser, view, `keyboard ${where}`);
-  await page.goto(base + where, { waitUntil: "load" });
+// Each link, field and button that a tab shows is reached with Tab alone, and shows that it has the focus. A live screen
+// is paused, and stays so.
+async function keyboard(page, name, view) {
+  const label = `keyboard ${name} ${view.name}`;
   await page.click("#pause").catch(() => {});
   const wanted = await page.evaluate(() => {
     const seen = (node) => node.offsetParent !== null || getComputedStyle(node).position === "absolute";
     const radios = new Set();
-    const nodes = [...document.querySelectorAll("a[href], button, input, select")].filter((node) => {
+    const stops = "a[href], button, input, select, summary, [tabindex='0']";
+    const nodes = [...document.querySelectorAll(stops)].filter((node) => {
       if (!seen(node) || node.type === "hidden") return false;
       if (node.type !== "radio") return true;
       if (radios.has(node.name)) return false;
@@ -137,10 +140,9 @@ async function keyboard(browser, where, view) {
     });
     if (!at) continue;
     reached.add(at.key);
-    if (!at.shown) fail(`keyboard ${where}: the focus is not seen at ${at.html}`);
+    if (!at.shown) fail(`${label}: the focus is not seen at ${at.html}`);
   }
-  if (reached.size < wanted) fail(`keyboard ${where}: ${reached.size} of ${wanted} are reached`);
-  await page.close();
+  if (reached.size < wanted) fail(`${label}: ${reached.size} of ${wanted} are reached`);
 }
 
 // Waits until a live screen says this about itself.
@@ -328,6 +330,7 @@ async function act(browser, view) {
     if (answer.status() !== status) fail(`${name} ${view.name}: the status is ${answer.status()}, not ${status}`);
     if (!shown.includes(text)) fail(`${name} ${view.name}: ${JSON.stringify(text)} is not in ${shown}`);
     await inspect(page, name, view);
+    await keyboard(page, name, view);
     await validated(name, await answer.text());
   };
   const follow = async (link) => {
@@ -345,15 +348,14 @@ async function act(browser, view) {
   await fill({ "#token": token });
   if (!page.url().endsWith(here)) fail(`act: after the sign-in: ${page.url()}`);
   await inspect(page, "lock-signed-in", view);
+  await keyboard(page, "lock-signed-in", view);
 
   await shows("ask", await follow(".acts a:not(.danger)"), 200, "Ask the holder with token");
-  if (view === views[0]) await keyboard(context, page.url().slice(base.length), view);
   await shows("asked", await fill({ "#reason": "the release waits" }), 200, "The holder was asked.");
   await kept("asked", first.token);
 
   await go(here);
   await shows("break", await follow("a.danger"), 200, "Nothing was broken yet");
-  if (view === views[0]) await keyboard(context, page.url().slice(base.length), view);
   const wrong = await fill({ "#reason": "db1 is dead", "#typed": "another" });
   await shows("break-mistyped", wrong, 400, "The typed name is not the name of the lock");
   await kept("break-mistyped", first.token);
@@ -369,6 +371,7 @@ async function act(browser, view) {
   await follow("main a:last-child");
   if (!(await page.$eval("main", (node) => node.textContent)).includes("by ops")) fail("broken: the history does not name the principal");
   await inspect(page, "lock-broken", view);
+  await keyboard(page, "lock-broken", view);
   await follow(".account button");
   if (!page.url().endsWith("/login")) fail(`act: after the sign-out: ${page.url()}`);
   if ((await context.cookies()).length) fail("act: the cookie is kept after the sign-out");
@@ -403,7 +406,6 @@ async function revoke(browser) {
       for (const view of views) await judge(browser, name, where, view);
       await validate(name, where);
     }
-    for (const where of [screens.overview, screens.locks, screens.lock, screens.sessions, screens.nodes]) await keyboard(browser, where, views[0]);
     await judgeReport(browser);
     for (const one of [live, held, sameLinks, ended, notNotified]) await one(browser);
     for (const view of views) await act(browser, view);
