@@ -46,7 +46,7 @@ pub(crate) struct Output {
     /// Whether to print one JSON object a line instead of text.
     pub(crate) json: bool,
     /// Whether standard error is a terminal.
-    pub(crate) watched: bool,
+    watched: bool,
     bold: bool,
 }
 

@@ -72,6 +72,17 @@ fn every_kind_of_fault_keeps_the_promises() {
     }
 }
 
+/// Without a terminal, a drill prints its report and no progress.
+#[test]
+fn progress_is_only_for_a_terminal() {
+    let _turn = TURN.blocking_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let output = drill(folder.path(), &["--rounds", "1"]).output().unwrap();
+    let [text, progress] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(text.starts_with("Every promise was kept in 3 faults: "), "{text}\n{progress}");
+    assert_eq!(progress, "");
+}
+
 /// Each planted bug breaks its promise, and the report says where. The files of the nodes are kept.
 #[test]
 fn each_planted_bug_is_found() {

@@ -298,7 +298,6 @@ pub(super) struct FailoverFigures {
     outages: u64,
     longest_ms: u64,
     /// The longest outages, in order of time.
-    #[serde(rename = "told")]
     pub(super) listed: Vec<OutageFigures>,
 }
 

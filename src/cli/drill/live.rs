@@ -1,4 +1,4 @@
-//! The live view of a drill: several lines in a terminal, or one line for each round elsewhere.
+//! The live view of a drill in a terminal: several lines, and a line for each round that has ended.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use crate::service::LockService;
 pub(super) struct Live {
     journal: Arc<Journal>,
     bar: ProgressBar,
-    output: Output,
     rounds: u32,
     _looks: JoinSet<()>,
 }
@@ -31,16 +30,13 @@ impl Live {
         let bar = output.progress("{msg}");
         let mut looks = JoinSet::new();
         looks.spawn(look(rounds, Arc::clone(journal), client.clone(), bar.clone()));
-        Self { journal: Arc::clone(journal), bar, output: *output, rounds, _looks: looks }
+        Self { journal: Arc::clone(journal), bar, rounds, _looks: looks }
     }
 
-    /// Prints a line about a round that has ended.
+    /// Prints a line about a round that has ended. Without a terminal the bar is hidden and prints nothing.
     pub(super) fn round(&self, round: u32) {
-        if self.output.json {
-            return;
-        }
         let line = line(&self.journal.lock(), round, self.rounds);
-        if self.output.watched { self.bar.println(line) } else { self.output.warn(&line) }
+        self.bar.println(line);
     }
 }
 

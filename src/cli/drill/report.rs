@@ -105,7 +105,7 @@ impl Report {
         ))?;
         output.line(format!("{} sessions kept, {lost_sessions} lost", self.sessions - lost_sessions))?;
         for PromiseResult { promise, broken } in &self.promises {
-            let result = if *broken == 0 { "kept".to_owned() } else { format!("BROKEN {broken} times") };
+            let result = if *broken == 0 { "kept".to_owned() } else { format!("BROKEN {}", counted(*broken, "time")) };
             output.line(format!("{}: {result}", promise.text()))?;
         }
         for Broken { at_us, detail, .. } in &self.broken {
@@ -146,11 +146,12 @@ fn classes(durations_us: &[u64]) -> Vec<Class> {
 }
 
 /// The rows of the histograms, from the first to the last class that has a gap of any kind.
-fn bars(gaps: &[KindGaps]) -> Vec<Vec<String>> {
+pub(super) fn bars(gaps: &[KindGaps]) -> Vec<Vec<String>> {
     let used = |class: &usize| gaps.iter().any(|gaps| gaps.classes[*class].count != 0);
     let (first, last) = ((0..=CLASSES_MS.len()).find(used), (0..=CLASSES_MS.len()).rfind(used));
-    // A long bar is cut off: its number follows it.
-    let wide = |count: u64| usize::try_from(count).unwrap_or(usize::MAX).min(20);
+    // The longest bar has 20 blocks at most, and the others are in proportion to it.
+    let largest = gaps.iter().flat_map(|gaps| &gaps.classes).map(|class| class.count).max().unwrap_or(0).max(20);
+    let wide = |count: u64| usize::try_from((count * 20).div_ceil(largest)).unwrap_or(20);
     let bar = |count: u64| if count == 0 { String::new() } else { format!("{} {count}", "█".repeat(wide(count))) };
     let row = |class: usize| {
         let bars = gaps.iter().map(|gaps| bar(gaps.classes[class].count));
@@ -170,13 +171,20 @@ pub(super) fn seconds(us: u64) -> String {
     format!("{}.{:02}", us / 1_000_000, us % 1_000_000 / 10_000)
 }
 
+/// Returns a count with the singular or plural of the noun.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 fn sentence(broken: usize, faults: &[FaultGap]) -> String {
-    let (count, longest) = (faults.len(), faults.iter().map(|of| of.gap.next_grant_us / 1000).max().unwrap_or(0));
+    let count = counted(faults.len(), "fault");
+    let longest = faults.iter().map(|of| of.gap.next_grant_us / 1000).max().unwrap_or(0);
     if broken != 0 {
-        return format!("Promises were BROKEN {broken} times in {count} faults: do not use this build for real locks.");
+        let broken = counted(broken, "time");
+        return format!("Promises were BROKEN {broken} in {count}: do not use this build for real locks.");
     }
     format!(
-        "Every promise was kept in {count} faults: no lock had two holders or was lost, and grants resumed within \
+        "Every promise was kept in {count}: no lock had two holders or was lost, and grants resumed within \
          {longest} ms."
     )
 }

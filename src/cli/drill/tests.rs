@@ -4,7 +4,7 @@ use super::contenders::{EXCLUSIVE, KEPT, timeline};
 use super::figures::{CLASSES_MS, Gap, Spread, gap, hand_overs, histogram};
 use super::journal::{Fault, Hold, Kind, NodeState, Promise, Timeline};
 use super::page::page;
-use super::report::{Report, class_text};
+use super::report::{Class, KindGaps, Report, bars, class_text};
 use super::verdict::judge;
 use crate::config::Profile;
 use crate::model::{FencingToken, Mode};
@@ -128,6 +128,21 @@ fn spreads_and_histograms_count_everything() {
     assert_eq!([0, 2, 12].map(class_text), ["0 to 1 ms", "2 to 5 ms", "5000 ms or more"]);
 }
 
+/// A bar has a block for each gap. If a class has more than 20, the longest bar has 20 blocks, and the others are in
+/// proportion.
+#[test]
+fn bars_are_in_proportion() {
+    let blocks = |counts: [u64; 3]| -> Vec<usize> {
+        let count = |class: usize| counts.get(class).copied().unwrap_or(0);
+        let classes = (0..=CLASSES_MS.len()).map(|class| Class { below_ms: None, count: count(class) }).collect();
+        let (next_grant, last_client) = (Spread::default(), Spread::default());
+        let rows = bars(&[KindGaps { kind: Kind::Kill, next_grant, last_client, classes }]);
+        rows.iter().map(|row| row[1].matches('█').count()).collect()
+    };
+    assert_eq!(blocks([1, 4, 20]), [1, 4, 20]);
+    assert_eq!(blocks([1, 50, 200]), [1, 5, 20]);
+}
+
 /// The page says in words whether the promises were kept. If not, it says how often and where they were broken.
 #[test]
 fn the_page_names_its_verdict() {
@@ -140,13 +155,13 @@ fn the_page_names_its_verdict() {
     let of_kept = [
         "<title>Failover drill: every promise was kept</title>",
         "<div class=\"verdict\">\n<strong>✓ Kept</strong>",
-        "Every promise was kept in 1 faults: no lock had two holders or was lost, and grants resumed within ",
+        "Every promise was kept in 1 fault: no lock had two holders or was lost, and grants resumed within ",
     ];
     let of_broken = [
         "<title>Failover drill: promises were broken</title>",
         "<div class=\"verdict broken\">\n<strong>✕ Broken</strong>",
-        "Promises were BROKEN 1 times in 1 faults: do not use this build for real locks.",
-        "<td class=\"wrong\">broken 1 times</td>",
+        "Promises were BROKEN 1 time in 1 fault: do not use this build for real locks.",
+        "<td class=\"wrong\">broken 1 time</td>",
         "exclusive: client 2 (token 2) was granted while client 1 (token 1) still held",
     ];
     for text in of_kept {
