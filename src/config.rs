@@ -1,7 +1,8 @@
 //! One node's settings: reads a TOML file and environment variables, and returns a checked [`Config`], or an error that
 //! names the file, the line and the fix.
 //!
-//! Knows: limits, model, and net's paths of certificates. Never: sockets, disks beyond the one file, the modules that use the settings.
+//! Knows: limits, model, and net's paths of certificates. Never: sockets, disks beyond the one file, the modules that
+//! use the settings.
 
 mod check;
 mod draft;

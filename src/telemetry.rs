@@ -3,8 +3,8 @@
 //! Knows: limits. Never: what is counted, and how it is read.
 //!
 //! Each handle is created once and kept, so that an update is one atomic operation. A recorder has only whole counters,
-//! so a counter of seconds is a gauge whose name ends in `_total` and that only grows; the port for metrics corrects its
-//! type.
+//! so a counter of seconds is a gauge whose name ends in `_total` and that only grows; the port for metrics corrects
+//! its type.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -28,7 +28,8 @@
 //! use lockkeeper::testing::{Cluster, ClusterOptions};
 //!
 //! let clock = Arc::new(ManualClock::new(7));
-//! let cluster = Cluster::start_with(ClusterOptions { clock: Some(clock.clone()), ..ClusterOptions::default() }).await?;
+//! let options = ClusterOptions { clock: Some(clock.clone()), ..ClusterOptions::default() };
+//! let cluster = Cluster::start_with(options).await?;
 //! let client = Client::new(cluster.leader().await.service()).clock(clock.clone());
 //! let lease = client.lease("nightly").duration(Duration::from_secs(60)).take().await?;
 //! cluster.pass(&clock, Duration::from_secs(60)).await?;

@@ -1,7 +1,7 @@
 //! The command line: options become calls of the client, answers become lines and exit codes.
 //!
-//! Knows: limits, model, codec's format number, the errors of storage, clock, service, client, config, rpc, http, and the
-//! node that it starts.
+//! Knows: limits, model, codec's format number, the errors of storage, clock, service, client, config, rpc, http, and
+//! the node that it starts.
 //! Never: the inside of those modules.
 //!
 //! The command line is a stable interface, described in the manual. The Rust items here are not.

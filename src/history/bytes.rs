@@ -1,5 +1,5 @@
-//! The encoding of a record as bytes: numbers with seven bits in each byte, texts with their length before them. Also the
-//! chain: the hash of each record covers the hash of the previous record.
+//! The encoding of a record as bytes: numbers with seven bits in each byte, texts with their length before them. Also
+//! the chain: the hash of each record covers the hash of the previous record.
 //!
 //! The order is: the kind of event (one byte), position, log time, wall-clock time, lock, hash of the lock's previous
 //! record. Then follow the fields of the kind.

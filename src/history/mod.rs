@@ -12,7 +12,7 @@
 //! - [`verify`](fn@verify) accepts records from any source, usually a file, and trusts none of them.
 //!
 //! - A ring whose namespace had all its records dropped begins with a hash of the position up to which records were
-//!   dropped. So its first record is not taken for the first of the namespace.
+//!   dropped. So its first record is not confused with the first of the namespace.
 //!
 //! A chain does not show whether records at its beginning or end are missing, or whether all of it was written again. A
 //! reader that must exclude this compares the last hash with the cluster's, or stores the hash elsewhere.

@@ -6,8 +6,8 @@ use crate::limits;
 use crate::model::{HistoryPage, HistoryRecord, LockName, Namespace, Position, page_rows};
 
 impl History {
-    /// Records after a position: all, or those of one lock. `floor` has the same meaning as in
-    /// [`append`](Self::append).
+    /// Returns the records after a position: those of all locks, or of one lock. `floor` is the newest position of the
+    /// namespaces whose whole history was dropped, as in [`append`](Self::append).
     pub(crate) fn page(
         &self,
         namespace: &Namespace,

@@ -48,7 +48,7 @@ pub const INSTALL_SNAPSHOT_MS_MAX: u64 = 60_000;
 pub const INSTALL_SNAPSHOT_BYTES_A_MS: u64 = 4 << 10;
 /// First pause before an unreachable node is dialled again. The pause doubles each time.
 pub const DIAL_PAUSE_MS_MIN: u64 = 10;
-/// Longest pause before an unreachable node is dialed again.
+/// Longest pause before an unreachable node is dialled again.
 pub const DIAL_PAUSE_MS_MAX: u64 = 200;
 /// Longest of the first pauses before entries are sent again to a node that did not take them.
 pub const APPEND_PAUSE_MS_MAX: u64 = 50;
@@ -101,7 +101,7 @@ const _: () = assert!(PURGE_MARGIN_ENTRIES < REPLICATION_LAG_ENTRIES_MAX);
 /// Time in which a leader whose stream of entries ended must answer a probe. A leader that does not is silent, and the
 /// election timeout decides.
 pub const PROBE_MS_MAX: u64 = 100;
-/// Pause before the leader is dialed again after a connection that failed and was not refused.
+/// Pause before the leader is dialled again after a connection that failed and was not refused.
 pub const PROBE_PAUSE_MS: u64 = 2;
 /// Time in which another voter must report what it found when it probed the leader.
 pub const PROBE_VOTERS_MS_MAX: u64 = 2 * PROBE_MS_MAX;

@@ -68,8 +68,8 @@ pub struct RefusedDeadlock {
     pub at: LogTime,
     /// The leader's wall clock, for display only.
     pub wall: WallTime,
-    /// The locks of the cycle, each once and in its order, as far as a refusal lists them. The first one has the least
-    /// name, so that equal short cycles have equal lists.
+    /// The locks of the cycle, each once and in its order, and no more than a refusal lists. The first one has the
+    /// least name, so that equal short cycles have equal lists.
     pub locks: Vec<LockKey>,
 }
 

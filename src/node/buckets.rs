@@ -45,8 +45,8 @@ impl<K: Eq + Hash + Clone> Buckets<K> {
         if beyond == 0 { Ok(()) } else { Err(beyond.div_ceil(1_000_000)) }
     }
 
-    /// Takes tokens out of the bucket of a key, even if it has too few. Then the bucket has none until those are made
-    /// up for, but not for longer than a second, or than these tokens alone take.
+    /// Takes tokens out of the bucket of a key, even if it has too few. Then the bucket has none until the
+    /// missing ones have come, but not for longer than a second, or than these tokens alone take.
     pub(super) fn take(&mut self, key: &K, tokens: usize, a_second: u32, now: Instant) {
         if 2 * self.swept.max(RATES_SWEPT_MIN) <= self.full_at.len() {
             self.full_at.retain(|_, full_at| now.as_nanos() < *full_at);

@@ -222,7 +222,7 @@ impl Core {
         Some(LeaderHint { node, client })
     }
 
-    /// Returns how long the cluster had no leader before this node, as far as this node knows: the time since it last
+    /// Returns how long the cluster had no leader before this node, by what this node knows: the time since it last
     /// applied an entry, or knew of a leader. An idle cluster has a leader and applies no entries.
     pub(super) fn leaderless_ms(&self) -> u64 {
         millis(self.shared.since_applied().min(self.consensus.since_leader()))

@@ -15,7 +15,7 @@ pub struct NodeOptions {
     pub clock: Arc<dyn Clock>,
     /// Keep the log and the state in memory: a node that stops loses its data.
     pub ephemeral: bool,
-    /// Keep the data on this disk in memory instead of in the directory. The disk outlives the node. For simulations.
+    /// A disk in memory that the node uses instead of its directory. The disk outlives the node. For simulations.
     pub memory: Option<MemoryDisk>,
     /// Use a separate runtime for the node, so that a blocking task of the application cannot delay heartbeats.
     pub own_runtime: bool,

@@ -432,8 +432,8 @@ mod tests {
         }
     }
 
-    /// Renewals do not count as commands. A list of them passes as a whole, and the next list waits until it is made
-    /// up for.
+    /// Renewals do not count as commands. A list of them passes as a whole, and the next list waits until the
+    /// bucket has tokens again.
     #[test]
     fn renewals_have_their_own_rate() {
         let rates = Timed::new(RateLimits::default());

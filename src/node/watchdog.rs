@@ -1,5 +1,5 @@
-//! The watchdog of a node: stops a node that does not fit its cluster, and moves leadership from a node whose clock lost
-//! too much time.
+//! The watchdog of a node: stops a node that does not fit its cluster, and moves leadership from a node whose clock
+//! lost too much time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -115,9 +115,9 @@ impl Server {
         Err(Status::permission_denied(format!("node {sender} is not a member of this cluster")))
     }
 
-    /// Refuses a candidate that is not a member, unless its log, which ends at `last`, reaches as far as this node's
+    /// Refuses a candidate that is not a member, unless its log, which ends at `last`, does not end before this node's
     /// log. In that case this node may lack the entry that made the candidate a member, and the cluster may need this
-    /// node's vote. Raft itself adopts the term of a candidate only if its log reaches as far.
+    /// node's vote. Raft itself adopts the term of a candidate under the same condition.
     fn check_candidate(&self, sender: u64, last: Option<LogId>) -> Result<(), Status> {
         let log = self.shared.wal.state();
         if log.last.max(log.purged) <= last {

@@ -1,5 +1,6 @@
 //! Calls of clients without a stream that claim locks or wait for them: the claim of each and how it is withdrawn, the
-//! numbers of requests whose clients name none, and the wait for a free lock. The gRPC calls and the HTTP port share it.
+//! numbers of requests whose clients name none, and the wait for a free lock. The gRPC calls and the HTTP port share
+//! this module.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,7 @@
 //! The lock service trait: the calls that every lock service answers, and the errors that it returns.
 //!
-//! Knows: limits, model, auth, and how net describes a connection. Never: implementations of the trait, wire formats, disks.
+//! Knows: limits, model, auth, and how net describes a connection. Never: implementations of the trait, wire formats,
+//! disks.
 //!
 //! An embedded [node](crate::node) implements [`LockService`] in-process, and the gRPC client implements it over the
 //! network. Sessions, guards and commands are written once, on top of the trait.

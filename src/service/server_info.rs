@@ -29,8 +29,8 @@ pub struct ServerInfo {
     pub endpoints: watch::Receiver<Vec<String>>,
     /// Most connections of the node's ports.
     pub connections: ConnectionsMax,
-    /// The last refused deadlocks, the newest last, each list of locks once. Every node has the same, as far as it has
-    /// applied the log since it started.
+    /// The last refused deadlocks, the newest last, each list of locks once. Nodes that have applied the same entries
+    /// since they started have the same.
     pub deadlocks: watch::Receiver<VecDeque<RefusedDeadlock>>,
 }
 
@@ -75,9 +75,9 @@ mod tests {
         }
     }
 
-    /// Only a node that has been without a leader for the whole time is cut off. A node that has ended is not.
+    /// Only a node that has been without a leader for the whole time ends its watches. A node that has ended does not.
     #[tokio::test(start_paused = true)]
-    async fn a_short_election_cuts_no_watch_off() {
+    async fn a_short_election_ends_no_watch() {
         let leads = || Some(LeaderHint { node: 2, client: "n2:7601".to_owned() });
         let (leader, leaders) = watch::channel(leads());
         let mut cut_off = pin!(info(leaders.clone()).cut_off());

@@ -158,7 +158,7 @@ fn stuck_at(mut operations: Vec<&Operation>) -> Option<String> {
             return None;
         }
         if operations.len() * TRIES_PER_OPERATION < tried.len() {
-            return Some(format!("as far as the search went, which was up to {:?}", furthest.1));
+            return Some(format!("the search ended undecided: it had reached {:?}", furthest.1));
         }
         let (next, first) = happened.next(&operations);
         if furthest.0 <= answered {

@@ -37,7 +37,7 @@ pub(crate) async fn run(endpoints: &str) -> Result<Resource, Box<dyn std::error:
 
     let first = client.lock("report").acquire().await?;
     let late = first.token();
-    // The first holder is paused. An operator takes its host for dead, and breaks the hold.
+    // The first holder is paused. An operator believes that its host is dead, and breaks the hold.
     client.break_hold("report", late, "its host does not answer").await?;
     let second = client.lock("report").acquire().await?;
     resource.write(second.token().as_u64(), "by the second holder")?;

@@ -1,4 +1,4 @@
-//! A `hold` whose client is cut off from its node: no packet arrives any more, and nothing closes the connection.
+//! A `hold` whose client is partitioned from its node: no packet arrives any more, and nothing closes the connection.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -76,7 +76,7 @@ async fn a_client_that_is_cut_off_loses_its_hold() {
     }
 }
 
-/// A node that is cut off from the others reports the loss of a hold before another client gets the lock.
+/// A node that is partitioned from the others reports the loss of a hold before another client gets the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_cut_off_reports_the_loss_in_time() {
     if enter("http_cut::a_node_that_is_cut_off_reports_the_loss_in_time") {

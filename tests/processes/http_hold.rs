@@ -105,7 +105,7 @@ async fn a_break_ends_a_hold_as_it_was_asked_for() {
     two.await_count("c", "holders", 0);
     assert!(begun.elapsed() < Duration::from_secs(5), "free after {:?}", begun.elapsed());
     two.await_count("a", "holders", 0);
-    // A client that is cut off from its proxy may believe in a hold for longer than the kernel needs to notice.
+    // A client that is partitioned from its proxy may believe in a hold for longer than the kernel needs to notice.
     drop(long);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(2_500) {

@@ -1,4 +1,5 @@
-//! The metrics of nodes that run: what the manual, the alerts and the dashboard name exists, and it counts what happened.
+//! The metrics of nodes that run: what the manual, the alerts and the dashboard name exists, and it counts what
+//! happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -37,8 +37,8 @@ pub(crate) enum Workload {
     SomeClients,
     /// Many clients do so.
     ManyClients,
-    /// As many clients as [`Size::crowd`] do so.
-    CrowdOfClients,
+    /// As many clients as [`Size::most`] do so.
+    MostClients,
     /// Two clients acquire the same lock and pass it on at once.
     HandoffOfTwo,
     /// Some clients do so.
@@ -81,7 +81,7 @@ pub(crate) struct Size {
     pub(crate) settle: f64,
     pub(crate) some: usize,
     pub(crate) many: usize,
-    pub(crate) crowd: usize,
+    pub(crate) most: usize,
     pub(crate) contenders: usize,
     pub(crate) many_contenders: usize,
     pub(crate) waiters: usize,
@@ -118,7 +118,7 @@ impl Workload {
         Workload::OneClient,
         Workload::SomeClients,
         Workload::ManyClients,
-        Workload::CrowdOfClients,
+        Workload::MostClients,
         Workload::HandoffOfTwo,
         Workload::Handoff,
         Workload::HandoffOfMany,
@@ -141,7 +141,7 @@ impl Workload {
             Workload::OneClient
             | Workload::SomeClients
             | Workload::ManyClients
-            | Workload::CrowdOfClients
+            | Workload::MostClients
             | Workload::HandoffOfTwo
             | Workload::Handoff
             | Workload::HandoffOfMany
@@ -161,7 +161,7 @@ impl Workload {
             Workload::OneClient => "pairs, 1 client".to_owned(),
             Workload::SomeClients => format!("pairs, {} clients", size.some),
             Workload::ManyClients => format!("pairs, {} clients", size.many),
-            Workload::CrowdOfClients => format!("pairs, {} clients", size.crowd),
+            Workload::MostClients => format!("pairs, {} clients", size.most),
             Workload::HandoffOfTwo => "one lock, 2 clients".to_owned(),
             Workload::Handoff => format!("one lock, {} clients", size.contenders),
             Workload::HandoffOfMany => format!("one lock, {} clients", size.many_contenders),
@@ -184,7 +184,7 @@ impl Workload {
             Workload::OneClient => pairs(cluster, size, 1, false).await,
             Workload::SomeClients => pairs(cluster, size, size.some, false).await,
             Workload::ManyClients => pairs(cluster, size, size.many, false).await,
-            Workload::CrowdOfClients => pairs(cluster, size, size.crowd, false).await,
+            Workload::MostClients => pairs(cluster, size, size.most, false).await,
             Workload::HandoffOfTwo => pairs(cluster, size, 2, true).await,
             Workload::Handoff => pairs(cluster, size, size.contenders, true).await,
             Workload::HandoffOfMany => pairs(cluster, size, size.many_contenders, true).await,

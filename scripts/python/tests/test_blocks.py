@@ -22,12 +22,12 @@ class _Owner:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _in_time(story: Callable[[], None]) -> None:
+def _in_time(scenario: Callable[[], None]) -> None:
     """Calls a function that may never return."""
     done = threading.Event()
 
     def work() -> None:
-        story()
+        scenario()
         done.set()
 
     threading.Thread(target=work, daemon=True).start()
@@ -45,11 +45,11 @@ def test_a_handler_of_signals_uses_the_lock_of_a_block_that_ends() -> None:
 
     owner = _Owner(handler)
 
-    def story() -> None:
+    def scenario() -> None:
         blocks.begin(owner, "of the program")
         assert blocks.end(owner) == "of the program"
 
-    _in_time(story)
+    _in_time(scenario)
     assert handled == ["of the handler"]
 
 
@@ -59,10 +59,10 @@ def test_two_threads_end_blocks_that_others_began() -> None:
     first: list[str] = []
     late = _Owner(lambda: first.append(blocks.end("early")))
 
-    def story() -> None:
+    def scenario() -> None:
         blocks.begin("a", "older")
         blocks.begin("a", "newer")
         assert blocks.end(late) == "older"
 
-    _in_time(story)
+    _in_time(scenario)
     assert first == ["newer"]

@@ -276,9 +276,9 @@ def test_an_error_that_is_raised_again_does_not_grow() -> None:
 
 
 def test_a_body_that_finds_its_loss_itself_is_cancelled() -> None:
-    """The body registers a function after the loss, before the keeper looks: the function is called at once, and once.
+    """The body registers a function after the loss, before the task looks: the function is called at once, and once.
 
-    The report of the keeper then cancels the body.
+    The report of the task that renews then cancels the body.
     """
     session = _session()
     lost: list[object] = []
@@ -314,9 +314,9 @@ def test_a_function_that_fails_stops_nothing(kind: type[BaseException], caplog: 
 
     hold.on_lost(fails)
     hold.on_lost(lost.append)
-    keeper = threading.Thread(target=apply, args=(session, "broken", {"token": "7"}))
-    keeper.start()
-    keeper.join()
+    renewing = threading.Thread(target=apply, args=(session, "broken", {"token": "7"}))
+    renewing.start()
+    renewing.join()
     assert len(lost) == 1
     assert "a function of the program failed" in caplog.messages
 

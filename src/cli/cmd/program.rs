@@ -1,5 +1,5 @@
-//! `completions` and `version`: a completion script for a shell, and the versions of the program, of the protocol and of
-//! stored data.
+//! `completions` and `version`: a completion script for a shell, and the versions of the program, of the protocol and
+//! of stored data.
 
 use clap::Args;
 use clap_complete::Shell;

@@ -1,7 +1,8 @@
-//! Cached holds of one session: which of them a use may take without a message. A pure state machine with explicit time.
+//! Cached holds of one session: which of them a use may take without a message. A pure state machine with explicit
+//! time.
 //!
-//! - A name is absent, *requested* by one acquire at the log, *used* by one guard, or *idle*. Later cached acquires of a
-//!   requested or used name wait in its local queue, and the oldest of them is next.
+//! - A name is absent, *requested* by one acquire at the log, *used* by one guard, or *idle*. Later cached acquires of
+//!   a requested or used name wait in its local queue, and the oldest of them is next.
 //! - Only a hold in this table can be taken or kept. A hold leaves the table before its release is sent, so no use can
 //!   begin after that. The guard of a hold that has left releases it like any other guard.
 //! - A hold leaves the table when it is recalled, broken or handed over, before any change of it, when events of it may

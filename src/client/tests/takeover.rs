@@ -99,7 +99,7 @@ async fn an_overtaken_client_ends_nothing() {
     assert_eq!((fake.count(is_attempt), fake.count(ends)), (sent, 0));
 }
 
-/// A client that is cut off loses the session by its own clock, and does not close it: the next client may have it.
+/// A client that is partitioned loses the session by its own clock, and does not close it: the next client may have it.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_cut_off_closes_nothing() {
     let fake = Fake::new();

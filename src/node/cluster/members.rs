@@ -83,7 +83,7 @@ impl Node {
         Ok(())
     }
 
-    /// Asks the next leader to make the change. An attempt that has begun is never cut off, because it may succeed.
+    /// Asks the next leader to make the change. An attempt that has begun is never cancelled, because it may succeed.
     async fn ask_next_leader(&self, change: MemberChange) -> Result<(), ServiceError> {
         let ends = TokioInstant::now() + Duration::from_millis(limits::MEMBERSHIP_WAIT_MS_MAX);
         loop {

@@ -62,7 +62,8 @@ enum Batch {
     Missed(Position),
 }
 
-/// Most events that a subscriber copies out of the window at once.
+/// The bound on one read of a subscriber: most entries that it takes out of the window, and most events of them that it
+/// copies. Also the capacity of its channel.
 const BATCH: usize = 256;
 
 impl Hub {
@@ -81,8 +82,8 @@ impl Hub {
         let Some(last) = events.last() else { return };
         let newest = last.position;
         self.window.lock().push(Arc::clone(events));
-        // A session that ends with this entry is notified of its end alone. The breaks of its holds come first, and its
-        // client would treat them as breaks in a session that continues.
+        // If a session ends with this entry, the subscriber to its holds gets only the end. The breaks of its holds are
+        // earlier in the entry, and its client would treat them as breaks in a session that continues.
         let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
         ends.for_each(|event| self.holds.on_event(event));
         for event in &**events {
@@ -147,7 +148,8 @@ impl Hub {
         Batch::Events(found, end)
     }
 
-    /// Creates a subscription and the task that feeds it, which the caller must run. The error of `cut_off` ends it.
+    /// Creates a subscription and the task that feeds it, which the caller must run. The error of `cut_off`, of a
+    /// node that has known of no leader for long, ends it.
     pub(in crate::node) fn subscribe<C: Future<Output = ServiceError>>(
         self: &Arc<Self>,
         subscription: Subscription,

@@ -24,8 +24,8 @@ fn terms(cluster: &Cluster) -> Vec<u64> {
     cluster.running.values().map(|running| running.consensus.watch().borrow().term).collect()
 }
 
-/// Waits until a node has dialed another one this often.
-async fn dialed(cluster: &Cluster, from: u64, to: u64, times: u64) {
+/// Waits until a node has dialled another one this often.
+async fn dialled(cluster: &Cluster, from: u64, to: u64, times: u64) {
     soon(async {
         while cluster.lossy.dials(from, to) < times {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -72,7 +72,7 @@ async fn only_the_longest_log_stands() {
         cluster.kill(leader);
         if round % 2 == 0 {
             // In these rounds it is the one that is not partitioned, and its request waits for the other one.
-            dialed(&cluster, next, leader, probes + 1).await;
+            dialled(&cluster, next, leader, probes + 1).await;
         }
         cluster.lossy.cut(None);
         assert_eq!(cluster.leader().await, next);
@@ -89,8 +89,8 @@ async fn a_lost_request_is_repeated() {
     cluster.lossy.cut(Some(3));
     let [alone, partitioned] = [2, 3].map(|node| cluster.lossy.dials(node, 1));
     cluster.kill(1);
-    dialed(&cluster, 3, 1, partitioned + 1).await;
-    dialed(&cluster, 2, 1, alone + 2).await;
+    dialled(&cluster, 3, 1, partitioned + 1).await;
+    dialled(&cluster, 2, 1, alone + 2).await;
     cluster.lossy.cut(None);
     assert_eq!(cluster.leader().await, 3);
 }
@@ -104,7 +104,7 @@ async fn a_live_leader_stays() {
         let dials = [2, 3].map(|node| (node, cluster.lossy.dials(node, 1)));
         cluster.lossy.reset();
         for (node, dials) in dials {
-            dialed(&cluster, node, 1, dials + 1).await;
+            dialled(&cluster, node, 1, dials + 1).await;
         }
         replicate(&cluster, 1 + round).await;
     }
@@ -122,7 +122,7 @@ async fn one_wrong_observer_deposes_no_leader() {
         let dials = cluster.lossy.dials(3, 1);
         cluster.lossy.reset();
         // Node 3 dials for itself, and again for node 2.
-        dialed(&cluster, 3, 1, dials + 2).await;
+        dialled(&cluster, 3, 1, dials + 2).await;
         replicate(&cluster, 1 + round).await;
     }
     assert_eq!(terms(&cluster), before);

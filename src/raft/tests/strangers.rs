@@ -164,7 +164,7 @@ async fn the_cluster_id_opens_nothing() {
 
 /// H-04: a snapshot of another node than the owner of the certificate is refused before any part of it is stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_made_up_snapshot_is_refused() {
+async fn a_forged_snapshot_is_refused() {
     let attacked = Attacked::start().await;
     attacked.only_nodes_connect().await;
     let sender = attacked.impersonated();

@@ -6,7 +6,7 @@ use crate::storage::Wal;
 
 /// The term of the votes, which no election of the test reaches.
 const TERM: u64 = 1_000;
-/// How long an answer may take that does not wait for the disk.
+/// An answer that arrives within this time did not wait for the disk.
 const TOO_EARLY: Duration = Duration::from_millis(200);
 
 impl Cluster {
@@ -45,7 +45,8 @@ async fn a_vote_survives_a_power_cut() {
     cluster.kill(leader);
     let (wal, _) = cluster.storages[&voter].clone();
     wal.hold_syncs();
-    // In one term, Raft orders votes by the candidate's id. Only a vote for a lower id would be a second one.
+    // In one term, Raft lets a voter change to a candidate with a higher id. So the first vote is for the higher id,
+    // and a later one for the lower id would be a fault.
     let mut first = tokio::spawn(cluster.request_vote(voter, leader.max(third)));
     soon(async {
         while wal.state().vote.is_none_or(|vote| vote.term < TERM) {

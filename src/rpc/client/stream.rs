@@ -123,8 +123,8 @@ impl StreamHandle {
         self.overflow.is_closed()
     }
 
-    /// Sends a frame and waits for its answer. A stream that leaves a frame unanswered for the time of a request ends,
-    /// and its session attaches again.
+    /// Sends a frame and waits for its answer. If none arrives within the time limit of a request, the stream ends and
+    /// its session attaches again.
     pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> ReplyResult {
         self.send(body, request).answer(&self.overflow).await
     }

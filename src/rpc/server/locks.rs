@@ -220,7 +220,7 @@ impl<S: LockService> pb::locks_server::Locks for Locks<S> {
         let service = self.service.of(&request)?;
         let calls = self.calls.of(&request)?;
         let subscription = Subscription::from_wire("watch", request.into_inner())?;
-        // The node itself counts and cuts off the other watches. Each stream of a session watches that session,
+        // The node itself counts and ends the other watches. Each stream of a session watches that session,
         // uncounted.
         let of_session = matches!(subscription.scope, Scope::SessionEnd(_) | Scope::Holds(_));
         let place = of_session.then(|| calls.place()).transpose()?;
@@ -257,7 +257,7 @@ mod tests {
         Event { position, at: LogTime(1), wall: WallTime(2), namespace: None, subject, kind }
     }
 
-    /// A stream that is read late at a node which is cut off still returns its unread events, and then the error.
+    /// A stream that is read late at a node without a leader still returns its unread events, and then the error.
     #[tokio::test]
     async fn unread_events_come_before_the_error() {
         // A choice at random would sometimes be right.
@@ -268,7 +268,7 @@ mod tests {
             let cut_off = ready(ServiceError::not_sent(NotSent::NoLeader));
             let mut stream = event_stream(events, None, cut_off, stopped);
             assert_eq!(stream.next().await.expect("an event").expect("no error"), session_ended().to_wire());
-            assert!(stream.next().await.expect("an end").is_err(), "the node is cut off");
+            assert!(stream.next().await.expect("an end").is_err(), "the node has no leader");
         }
     }
 

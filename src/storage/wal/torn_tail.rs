@@ -279,7 +279,7 @@ fn rewrite(dir: &Path, chunk: &Chunk) -> Result<(), OpenError> {
     if chunk.bytes.is_empty() {
         return remove(dir, &chunk.path);
     }
-    // A name that no reader of the log takes for one of its files.
+    // With this name, no reader of the log treats it as one of its files.
     let temporary = chunk.path.with_extension("tmp");
     let write = |mut file: File| {
         file.write_all(&chunk.bytes)?;

@@ -112,8 +112,8 @@ async fn r_cfg_06_a_ping_restarts_the_count<S: LockService>(service: S) {
     waiter.lock("balancer", "round", WaitFor::Duration(LONG)).await.expect("overtaken").unlock().await.expect("held");
 }
 
-/// The reads of the first attempt are answered by the leader, and its status by a node that was cut off from the leader
-/// long ago, with an old log time. A live holder keeps its lock.
+/// The reads of the first attempt are answered by the leader, and its status by a node that was partitioned from the
+/// leader long ago, with an old log time. A live holder keeps its lock.
 async fn r_cfg_05_r_cfg_07_the_view_of_a_node_without_a_leader_starts_no_count<S: LockService>(service: S) {
     let (probe, seen) = Probe::new(service.clone());
     let plain = client(service, "cfg-cut");

@@ -36,7 +36,7 @@ pub(crate) struct Seen {
     pub(crate) confirms_paused: AtomicBool,
     /// Whether unlocks of documents are forwarded only after `resume`.
     pub(crate) unlocks_paused: AtomicBool,
-    /// Whether the next status is the own view of a node that was cut off from its leader long ago.
+    /// Whether the next status is the own view of a node that was partitioned from its leader long ago.
     pub(crate) cut_off: AtomicBool,
     /// The milliseconds by which the service's time seems to advance with each read of a ping or of the totals, and the
     /// sum so far.

@@ -58,8 +58,8 @@ impl Client {
         }
     }
 
-    /// Acquires a lock that mostly this client uses. Like [`acquire`](Self::acquire), except for a product that can keep
-    /// such a lock between uses.
+    /// Acquires a lock that mostly this client uses. Like [`acquire`](Self::acquire), except for a product that can
+    /// keep such a lock between uses.
     pub(crate) async fn acquire_own(&mut self, name: &str) -> Result<Held> {
         match self {
             Client::Lockkeeper(client) => client.acquire_own(name).await,
