@@ -23,6 +23,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", "builds for minutes; `scripts/check.sh` builds the same program and runs it"),
     ("README.md", "promtool", "is not everywhere; `scripts/judge-metrics.sh` runs it"),
     ("testing.md", "scripts/check.sh", "runs all tests, and so this one"),
+    ("testing.md", "scripts/attack.sh", "attacks for minutes; the tests of `floods` and `rights` are its short form"),
     ("testing.md", "scripts/nemesis.sh", "runs for minutes; the tests of `crash` are its short form"),
     ("monitoring.md", "promtool", "is not everywhere; `scripts/judge-metrics.sh` runs it"),
     ("operations.md", "lockkeeper doctor", "judges this machine; the test `doctor` runs it"),
