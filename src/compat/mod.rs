@@ -7,20 +7,16 @@
 //! - An unreachable cluster, a refusal, an ended hold and another caller's hold are four different results.
 
 pub mod config_locks;
-pub mod counter_lock;
 pub mod curator;
 pub mod etcd;
-pub mod flag_lock;
-pub mod get_set_lock;
-pub mod incr_lock;
-pub mod lease_lock;
 mod participant;
-pub mod redis_lock;
-pub mod token_lock;
-pub mod unique_index_lock;
+pub mod recipes;
 pub mod zookeeper;
 
 pub use participant::Participant;
+pub use recipes::{
+    counter_lock, flag_lock, get_set_lock, incr_lock, lease_lock, redis_lock, token_lock, unique_index_lock,
+};
 
 use crate::client::ClientError;
 use crate::model::Refusal;

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
+use crate::compat::{false_if_gone, none_if_held};
 use crate::service::LockService;
 
 /// Unique-index locks in one namespace.

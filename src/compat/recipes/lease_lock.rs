@@ -17,9 +17,9 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease, Refreshed, wait_until};
 use crate::clock::Instant;
+use crate::compat::{false_if_gone, none_if_held};
 use crate::limits::{LEASE_RENEWALS_A_PERIOD, LEASE_RENEWALS_KEPT, RETRY_MS_MAX};
 use crate::model::{FencingToken, Handle, HolderView, Refusal};
 use crate::mutex::Mutex;

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
+use crate::compat::{false_if_gone, none_if_held};
 use crate::service::LockService;
 
 /// Locks by `INCR` in one namespace.

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError};
+use crate::compat::{false_if_gone, none_if_held};
 use crate::model::{FencingToken, Handle, HolderView};
 use crate::service::LockService;
 

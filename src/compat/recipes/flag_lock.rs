@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{false_if_gone, none_if_held};
 use crate::client::{ClientError, LockGuard, Session};
+use crate::compat::{false_if_gone, none_if_held};
 use crate::mutex::Mutex;
 use crate::service::LockService;
 

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{false_if_gone, none_if_held};
 use crate::client::{Client, ClientError, Lease};
+use crate::compat::{false_if_gone, none_if_held};
 use crate::model::{FencingToken, HolderView, Invalid, LogTime, Refusal};
 use crate::mutex::Mutex;
 use crate::service::LockService;
