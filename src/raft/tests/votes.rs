@@ -1,8 +1,13 @@
 //! Tests of votes that were answered before a power cut.
 
+use futures_util::FutureExt as _;
+use openraft::storage::RaftLogStorage as _;
+
+use super::super::log_store::LogStore;
 use super::super::messages::{self, SelfIdentity, peer_client::PeerClient};
+use super::super::types::from_vote;
 use super::*;
-use crate::storage::Wal;
+use crate::storage::{Vote, Wal};
 
 /// The term of the votes, which no election of the test reaches.
 const TERM: u64 = 1_000;
@@ -66,4 +71,20 @@ async fn a_vote_survives_a_power_cut() {
     wal.crash();
     cluster.restart(voter).await;
     assert!(!soon(cluster.request_vote(voter, leader.min(third))).await, "it voted twice in a term");
+}
+
+/// A vote is durable before it counts. The end of the election that it decided is not written, and the vote of another
+/// leader is.
+#[tokio::test]
+async fn an_election_is_written_once() {
+    let wal = MemoryWal::default();
+    let mut log = LogStore::new(Arc::new(wal.clone()));
+    let vote = |node, committed| from_vote(Vote { term: 3, node, committed });
+    log.save_vote(&vote(1, false)).await.unwrap();
+    wal.hold_syncs();
+    assert!(log.save_vote(&vote(1, true)).now_or_never().is_some(), "it waits for a sync");
+    assert_eq!(openraft::RaftLogReader::read_vote(&mut log).await.unwrap(), Some(vote(1, true)));
+    assert!(log.save_vote(&vote(2, true)).now_or_never().is_none(), "it is not written");
+    wal.crash();
+    assert_eq!(wal.state().vote, Some(Vote { term: 3, node: 1, committed: false }));
 }
