@@ -5,8 +5,8 @@
 pub const DRILL_TTL_MS: u64 = 5_000;
 /// Clients of a drill.
 pub const DRILL_CLIENTS: usize = 64;
-/// Time for which a client of a drill holds a lock that it shares with others.
-pub const DRILL_HOLD_MS: u64 = 5;
+/// Time for which a client of a drill holds a lock. Short, because four clients in turn hold the exclusive lock.
+pub const DRILL_HOLD_MS: u64 = 1;
 /// Pause of a client of a drill that has a separate lock, between two requests. With 64 clients the drill requests a
 /// lock each millisecond, and leaves time to other programs of a small machine.
 pub const DRILL_PAUSE_BETWEEN_MS: u64 = 50;
