@@ -4,7 +4,7 @@ use std::io;
 
 use crate::client::{ClientError, Lost};
 use crate::config::ConfigError;
-use crate::model::{DeadlockLink, HolderView, Invalid, LockName, Position, Refusal};
+use crate::model::{DeadlockLink, EndReason, FencingToken, HolderView, Invalid, LockName, Position, Refusal};
 use crate::service::{ErrorCode, LeaderHint, ServiceError};
 
 /// Exit code for success, or for the answer yes.
@@ -321,10 +321,29 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// The failure of a command that names a hold by its token, and perhaps a session.
+pub(super) fn no_hold(error: ClientError, token: FencingToken) -> Failure {
+    let ClientError::Refused(Refusal::NotHeld { lock }) = &error else { return not_open(error) };
+    let detail = format!("no hold of {} has the token {token}", lock.name);
+    Failure { detail, ..error.into() }
+}
+
+/// The failure of a command that names a session which is not open. Of a session that never existed, the cluster says
+/// that it expired.
+pub(super) fn not_open(error: ClientError) -> Failure {
+    let ClientError::SessionLost { session, reason, .. } = &error else { return error.into() };
+    let how = match reason {
+        Some(EndReason::Expired) | None => "it has expired, or never existed".to_owned(),
+        Some(reason) => format!("it has ended: {reason}"),
+    };
+    let detail = format!("session {session} is not open ({how}); `lockkeeper sessions` lists those that are");
+    Failure { names_next_step: true, ..Failure::new(error.code(), detail) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BoundAdvice, DurationField, LockKey, Namespace};
+    use crate::model::{BoundAdvice, DurationField, LockKey, Namespace, SessionId};
     use crate::service::{NotSent, TABLE};
 
     /// Every error of the table has a next step and the exit code of its row.
@@ -416,5 +435,29 @@ mod tests {
         assert_eq!(Failure::unless_closed(Err::<(), _>(full.clone())), Err(full));
         let failure = failure.unprinted();
         assert_eq!((failure.silent, failure.exit()), (false, 70), "unless it was a grant");
+    }
+
+    /// The caller gave a token, so the failure names the token, and the next step the lock.
+    #[test]
+    fn a_token_without_a_hold_is_named() {
+        let refusal = Refusal::NotHeld { lock: crate::shapes::tests::lock() };
+        let failure = no_hold(ClientError::Refused(refusal), FencingToken::new(0, 3));
+        assert_eq!(failure.detail, "no hold of nightly has the token 3");
+        assert_eq!(failure.next_step().as_deref(), Some("see who holds it with `lockkeeper show nightly`"));
+    }
+
+    /// A session that is not open may never have existed. The next step is the list of sessions.
+    #[test]
+    fn a_session_that_is_not_open_may_never_have_existed() {
+        let detail = |reason| {
+            let session = SessionId::from_u64(99).expect("an id");
+            let failure = not_open(ClientError::SessionLost { session, reason: Some(reason), why: None });
+            assert!(failure.names_next_step);
+            failure.detail
+        };
+        let list = "`lockkeeper sessions` lists those that are";
+        let expired = format!("session 99 is not open (it has expired, or never existed); {list}");
+        assert_eq!(detail(EndReason::Expired), expired);
+        assert!(detail(EndReason::Broken).contains("(it has ended: "), "{}", detail(EndReason::Broken));
     }
 }

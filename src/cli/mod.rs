@@ -216,13 +216,13 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         create_private_files();
     }
     match options.command {
-        Command::Completions(shell) => cmd::program::completions(&shell, &options::command(), output),
+        Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
         Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
         Command::Audit(AuditCommand::Verify(file)) => cmd::audit::verify(&file, output),
         Command::Certs(options) => cmd::certs::run(&options, output),
         Command::Auth(AuthCommand::Whoami) => ask(common, async |client| cmd::auth::whoami(client, output).await),
         Command::Auth(AuthCommand::File(command)) => cmd::auth::run(&command, output),
-        Command::Version => cmd::program::versions(output),
+        Command::Version => cmd::version::run(output),
         Command::Restore(options) => cmd::restore::run(&options, output),
         Command::Verify(options) => cmd::verify::run(&options, output),
         Command::Child(shim) => Ok(lock::become_command(&shim, common.json)),
@@ -233,9 +233,9 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Bench(options) => on_runtime(runtime::spread()?, bench::bench(common, &options, output)),
         Command::Lock(options) => on_runtime(runtime::anywhere()?, lock::lock(options, common, output)),
         Command::Elect(options) => on_runtime(runtime::anywhere()?, lock::elect(options, common, output)),
-        Command::Acquire(options) => ask(common, async |client| cmd::lease::acquire(client, options, output).await),
-        Command::Refresh(options) => ask(common, async |client| cmd::lease::refresh(client, options, output).await),
-        Command::Release(options) => ask(common, async |client| cmd::lease::release(client, options, output).await),
+        Command::Acquire(options) => ask(common, async |client| cmd::acquire::run(client, options, output).await),
+        Command::Refresh(options) => ask(common, async |client| cmd::refresh::run(client, options, output).await),
+        Command::Release(options) => ask(common, async |client| cmd::release::run(client, options, output).await),
         Command::Check(options) => ask(common, async |client| cmd::check::run(client, options, output).await),
         Command::Wait(options) => ask(common, async |client| cmd::wait::run(client, options, output).await),
         Command::Ls(options) => ask(common, async |client| cmd::ls::run(client, options, output).await),
@@ -245,29 +245,17 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
         Command::Session(command) => ask(common, async |client| cmd::sessions::end(client, command, output).await),
         Command::Watch(options) => ask(common, async |client| cmd::watch::run(client, options, output).await),
         Command::History(options) => ask(common, async |client| cmd::history::run(client, options, output).await),
-        Command::Break(options) => {
-            ask(common, async |client| cmd::operators::break_hold(client, options, output).await)
-        }
-        Command::Ask(options) => ask(common, async |client| cmd::operators::ask(client, options, output).await),
-        Command::HandOver(options) => {
-            ask(common, async |client| cmd::operators::hand_over(client, options, output).await)
-        }
-        Command::Semaphore(options) => {
-            ask(common, async |client| cmd::operators::semaphore(client, options, output).await)
-        }
+        Command::Break(options) => ask(common, async |client| cmd::break_hold::run(client, options, output).await),
+        Command::Ask(options) => ask(common, async |client| cmd::ask::run(client, options, output).await),
+        Command::HandOver(options) => ask(common, async |client| cmd::hand_over::run(client, options, output).await),
+        Command::Semaphore(options) => ask(common, async |client| cmd::semaphore::run(client, options, output).await),
         Command::Leader(options) => ask(common, async |client| cmd::leader::run(client, options, output).await),
         Command::Top(options) => ask(common, async |client| top::run(client, common, options, output).await),
         Command::Doctor(options) => on_runtime(runtime::anywhere()?, doctor::run(common, &options, output)),
-        Command::Status => ask(common, async |client| cmd::cluster::status(client, output).await),
-        Command::Transfer(options) => {
-            ask(common, async |client| cmd::cluster::transfer(client, &options, output).await)
-        }
-        Command::Features(options) => {
-            ask(common, async |client| cmd::cluster::features(client, &options, output).await)
-        }
-        Command::Settings(options) => {
-            ask(common, async |client| cmd::cluster::settings(client, &options, output).await)
-        }
+        Command::Status => ask(common, async |client| cmd::status::run(client, output).await),
+        Command::Transfer(options) => ask(common, async |client| cmd::transfer::run(client, &options, output).await),
+        Command::Features(options) => ask(common, async |client| cmd::features::run(client, &options, output).await),
+        Command::Settings(options) => ask(common, async |client| cmd::settings::run(client, &options, output).await),
         Command::Member(command) => ask(common, async |client| cmd::member::run(client, common, command, output).await),
         Command::Backup(options) => ask(common, async |client| cmd::backup::run(client, &options, output).await),
     }

@@ -283,7 +283,7 @@ fn a_missing_command_gets_the_help() {
 #[test]
 fn completions_offer_what_users_type() {
     for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
-        let script = cmd::program::script(shell, &options::command());
+        let script = cmd::completions::script(shell, &options::command());
         assert!(!script.contains(lock::SHIM_COMMAND), "{shell}");
         assert!(script.contains("handover") && script.contains("endpoints"), "{shell}");
     }

@@ -1,26 +1,35 @@
-//! The commands. Each file has the options, the call, the text and the JSON of one command, or of a few that belong
-//! together.
+//! The commands. Each file has the options, the call, the text and the JSON of one command and its subcommands. Only
+//! `sessions` and `session` share a file.
 
-pub(super) mod auth;
+pub(super) mod acquire;
+pub(super) mod ask;
 pub(super) mod audit;
+pub(super) mod auth;
 pub(super) mod backup;
+pub(super) mod break_hold;
 pub(super) mod certs;
 pub(super) mod check;
-pub(super) mod cluster;
+pub(super) mod completions;
 pub(super) mod config;
 pub(super) mod dev;
 pub(super) mod explain;
+pub(super) mod features;
+pub(super) mod hand_over;
 pub(super) mod history;
 pub(super) mod leader;
-pub(super) mod lease;
 pub(super) mod ls;
 pub(super) mod member;
-pub(super) mod operators;
-pub(super) mod program;
+pub(super) mod refresh;
+pub(super) mod release;
 pub(super) mod restore;
+pub(super) mod semaphore;
 pub(super) mod serve;
 pub(super) mod sessions;
+pub(super) mod settings;
 pub(super) mod show;
+pub(super) mod status;
+pub(super) mod transfer;
 pub(super) mod verify;
+pub(super) mod version;
 pub(super) mod wait;
 pub(super) mod watch;

@@ -3,11 +3,11 @@
 use clap::{Args, Subcommand};
 
 use crate::cli::connect::Client;
-use crate::cli::error::{Failure, YES};
+use crate::cli::error::{Failure, YES, not_open};
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called, short};
-use crate::client::{ClientError, ReadAt};
-use crate::model::{EndReason, Reason, SessionId, SessionView};
+use crate::client::ReadAt;
+use crate::model::{Reason, SessionId, SessionView};
 use crate::shapes::{EndedSession, Session};
 
 /// Lists the sessions of the namespace.
@@ -60,36 +60,4 @@ pub(in crate::cli) async fn end(client: &Client, command: SessionCommand, output
     output.object_only(&EndedSession { session: id.to_string(), ended: true })?;
     output.remark(&format!("session {id} has ended"));
     Ok(YES)
-}
-
-/// The failure of a command that names a session which is not open. Of a session that never existed, the cluster says
-/// that it expired.
-pub(super) fn not_open(error: ClientError) -> Failure {
-    let ClientError::SessionLost { session, reason, .. } = &error else { return error.into() };
-    let how = match reason {
-        Some(EndReason::Expired) | None => "it has expired, or never existed".to_owned(),
-        Some(reason) => format!("it has ended: {reason}"),
-    };
-    let detail = format!("session {session} is not open ({how}); `lockkeeper sessions` lists those that are");
-    Failure { names_next_step: true, ..Failure::new(error.code(), detail) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A session that is not open may never have existed. The next step is the list of sessions.
-    #[test]
-    fn a_session_that_is_not_open_may_never_have_existed() {
-        let detail = |reason| {
-            let session = SessionId::from_u64(99).expect("an id");
-            let failure = not_open(ClientError::SessionLost { session, reason: Some(reason), why: None });
-            assert!(failure.names_next_step);
-            failure.detail
-        };
-        let list = "`lockkeeper sessions` lists those that are";
-        let expired = format!("session 99 is not open (it has expired, or never existed); {list}");
-        assert_eq!(detail(EndReason::Expired), expired);
-        assert!(detail(EndReason::Broken).contains("(it has ended: "), "{}", detail(EndReason::Broken));
-    }
 }

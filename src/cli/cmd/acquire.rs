@@ -1,21 +1,18 @@
-//! `acquire`, `refresh` and `release`: leases without a session, by their handles.
+//! `acquire`: takes a lease without a session, and prints its token and its handle.
 
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 
-use crate::cli::args::{HandleOption, duration, given_handle};
+use crate::cli::args::{duration, given_handle};
 use crate::cli::blocker::with_blocker;
 use crate::cli::connect::{Client, Lease};
 use crate::cli::error::{Failure, YES};
 use crate::cli::lock::signals::{self, Signals};
 use crate::cli::output::{Output, is_closed};
-use crate::client::ClientError;
 use crate::clock::millis;
 use crate::limits::PATIENCE_MS_MAX;
 use crate::model::{Handle, LockName, Mode};
-use crate::service::ErrorCode;
 use crate::shapes::Leased;
 
 #[derive(Debug, Args)]
@@ -53,7 +50,7 @@ enum LeaseMode {
 }
 
 /// Acquires a lease and prints `TOKEN HANDLE`. Without `-w` it waits as long as a request without a session may wait.
-pub(in crate::cli) async fn acquire(client: &Client, options: AcquireOptions, output: &Output) -> Result<u8, Failure> {
+pub(in crate::cli) async fn run(client: &Client, options: AcquireOptions, output: &Output) -> Result<u8, Failure> {
     let mode = match options.mode {
         LeaseMode::Exclusive => Mode::Exclusive,
         LeaseMode::Shared => Mode::Shared,
@@ -123,82 +120,5 @@ const NO_OUTPUT: &str = "standard output is closed or discarded, so no process w
 async fn give_back(lease: Lease) {
     if let Err(error) = lease.release().await {
         tracing::warn!(%error, "the lease could not be released; it ends at its deadline");
-    }
-}
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct RefreshOptions {
-    /// Name of the lock
-    #[arg(value_parser = LockName::parse)]
-    name: LockName,
-    #[command(flatten)]
-    handle: HandleOption,
-    /// Length of the lease from now, such as 30s
-    #[arg(long = "for", value_parser = duration, value_name = "DURATION")]
-    duration: Duration,
-}
-
-/// Extends a lease. Prints nothing without `--json`.
-pub(in crate::cli) async fn refresh(client: &Client, options: RefreshOptions, output: &Output) -> Result<u8, Failure> {
-    let handle = options.handle.read()?;
-    let refreshed = client.refresh(options.name.as_str(), &handle, options.duration).await;
-    let refreshed = refreshed.map_err(|error| Failure::from(error).about(&options.name))?;
-    output.object_only(&Leased {
-        namespace: client.settings.namespace.to_string(),
-        lock: options.name.to_string(),
-        token: refreshed.token.map(|token| token.to_string()),
-        handle: handle.reveal().to_owned(),
-        remaining_ms: millis(refreshed.valid_for),
-    })
-}
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct ReleaseOptions {
-    /// Name of the lock
-    #[arg(value_parser = LockName::parse)]
-    name: LockName,
-    #[command(flatten)]
-    handle: HandleOption,
-}
-
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Released {
-    released: bool,
-    reason: Option<String>,
-}
-
-/// Releases a lease. Fails if the lease is not held, or no longer held.
-pub(in crate::cli) async fn release(client: &Client, options: ReleaseOptions, output: &Output) -> Result<u8, Failure> {
-    let released = client.release(options.name.as_str(), &options.handle.read()?).await;
-    if output.json
-        && let Some(answer) = release_answer(&released)
-    {
-        Failure::unless_closed(output.object(&answer))?;
-    }
-    released.map_err(|error| Failure::from(error).about(&options.name))?;
-    Ok(YES)
-}
-
-fn release_answer<T>(released: &Result<T, ClientError>) -> Option<Released> {
-    let reason = match released {
-        Ok(_) => None,
-        Err(ClientError::Refused(refusal)) => Some(ErrorCode::of_refusal(refusal).row().text.to_owned()),
-        Err(_) => return None,
-    };
-    Some(Released { released: reason.is_none(), reason })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::shapes::tests::value;
-
-    /// The output of a release has the fields that the manual lists.
-    #[test]
-    fn a_release_has_every_field() {
-        assert_eq!(value(&Released { released: true, reason: None }), json!({"released": true, "reason": null}));
     }
 }
