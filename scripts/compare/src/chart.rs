@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::product::Product;
-use crate::report::{Spread, number};
+use crate::spread::{Spread, number};
 
 const WIDTH: f64 = 720.0;
 /// The left edge of the bars; the names are left of it.

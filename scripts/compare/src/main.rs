@@ -3,8 +3,10 @@
 
 mod chart;
 mod client;
+mod cluster;
 mod product;
 mod report;
+mod spread;
 mod usage;
 mod work;
 mod workers;
@@ -15,7 +17,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
-use product::{Cluster, Product};
+use cluster::Cluster;
+use product::Product;
 use report::{Machine, Report};
 use work::{Measured, Size, Workload};
 

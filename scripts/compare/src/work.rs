@@ -11,7 +11,8 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::client::Client;
-use crate::product::{Cluster, Product};
+use crate::cluster::Cluster;
+use crate::product::{Product, TTL};
 use crate::usage::{Sample, Usage};
 
 /// How many clients connect at the same time.
@@ -375,7 +376,7 @@ async fn sessions(cluster: &Cluster, size: &Size) -> Result<Measured> {
     until_quiet(cluster).await;
     let first = Sample::now(&cluster.pids());
     // Long enough for every session to be renewed at least once.
-    tokio::time::sleep(crate::client::TTL / 2).await;
+    tokio::time::sleep(TTL / 2).await;
     let last = Sample::now(&cluster.pids());
     let usage = first.until(&last);
     close(clients).await;

@@ -7,8 +7,7 @@ use anyhow::{Result, bail};
 use etcd_client::{Client as Library, ConnectOptions, LockOptions};
 use tokio::task::JoinHandle;
 
-use super::{Held, TTL};
-use crate::product::Address;
+use crate::product::{Address, TTL};
 
 const DIAL: Duration = Duration::from_millis(500);
 
@@ -40,10 +39,11 @@ impl Client {
         self.library.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) async fn acquire(&mut self, name: &str) -> Result<Held> {
+    /// Returns the key of the lock.
+    pub(super) async fn acquire(&mut self, name: &str) -> Result<Vec<u8>> {
         let options = LockOptions::new().with_lease(self.lease);
         match self.library().lock(name, Some(options)).await {
-            Ok(locked) => Ok(Held::Etcd(locked.key().to_vec())),
+            Ok(locked) => Ok(locked.key().to_vec()),
             Err(error) if error.to_string().contains("lease not found") => {
                 self.renewing.abort();
                 *self = Self::connect(&self.nodes, self.at).await?;

@@ -1,11 +1,10 @@
 //! lockkeeper through its own client: a session on a stream to the leader, which the client finds automatically.
 
-use ::lockkeeper::client::{Client as Library, Session};
+use ::lockkeeper::client::{Client as Library, LockGuard, Session};
 use ::lockkeeper::rpc::{RemoteService, RemoteSettings};
 use anyhow::Result;
 
-use super::{Held, TTL};
-use crate::product::{Address, Product};
+use crate::product::{Address, Product, TTL};
 
 pub(crate) struct Client {
     product: Product,
@@ -20,15 +19,15 @@ impl Client {
         Ok(Self { product, session: Library::new(service).session().ttl(TTL).open().await? })
     }
 
-    pub(super) async fn acquire(&self, name: &str) -> Result<Held> {
-        Ok(Held::Lockkeeper(self.session.lock(name).acquire().await?))
+    pub(super) async fn acquire(&self, name: &str) -> Result<LockGuard> {
+        Ok(self.session.lock(name).acquire().await?)
     }
 
     /// Acquires a lock that the session may keep between uses, if the product says so.
-    pub(super) async fn acquire_own(&self, name: &str) -> Result<Held> {
+    pub(super) async fn acquire_own(&self, name: &str) -> Result<LockGuard> {
         let request = self.session.lock(name);
         let request = if self.product == Product::LockkeeperCached { request.cached() } else { request };
-        Ok(Held::Lockkeeper(request.acquire().await?))
+        Ok(request.acquire().await?)
     }
 
     pub(super) async fn close(self) {

@@ -5,8 +5,6 @@ mod lockkeeper;
 mod redis;
 mod zookeeper;
 
-use std::time::Duration;
-
 use anyhow::Result;
 
 use crate::product::{Address, Product};
@@ -14,9 +12,6 @@ use crate::product::{Address, Product};
 pub(crate) use etcd::leader as etcd_leader;
 pub(crate) use lockkeeper::leader as lockkeeper_leader;
 pub(crate) use zookeeper::leader as zookeeper_leader;
-
-/// The TTL of a session or a key. All are renewed at a third of it.
-pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// A client of one of the products.
 pub(crate) enum Client {
@@ -50,19 +45,19 @@ impl Client {
 
     /// Waits until this client holds the lock. The future may be dropped and the call repeated.
     pub(crate) async fn acquire(&mut self, name: &str) -> Result<Held> {
-        match self {
-            Client::Etcd(client) => client.acquire(name).await,
-            Client::Zookeeper(client) => client.acquire(name).await,
-            Client::Redis(client) => client.acquire(name).await,
-            Client::Lockkeeper(client) => client.acquire(name).await,
-        }
+        Ok(match self {
+            Client::Etcd(client) => Held::Etcd(client.acquire(name).await?),
+            Client::Zookeeper(client) => Held::Zookeeper(client.acquire(name).await?),
+            Client::Redis(client) => Held::Redis { name: name.to_owned(), secret: client.acquire(name).await? },
+            Client::Lockkeeper(client) => Held::Lockkeeper(client.acquire(name).await?),
+        })
     }
 
     /// Acquires a lock that mostly this client uses. Like [`acquire`](Self::acquire), except for a product that can
     /// keep such a lock between uses.
     pub(crate) async fn acquire_own(&mut self, name: &str) -> Result<Held> {
         match self {
-            Client::Lockkeeper(client) => client.acquire_own(name).await,
+            Client::Lockkeeper(client) => Ok(Held::Lockkeeper(client.acquire_own(name).await?)),
             Client::Etcd(_) | Client::Zookeeper(_) | Client::Redis(_) => self.acquire(name).await,
         }
     }

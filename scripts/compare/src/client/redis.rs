@@ -11,8 +11,7 @@ use ::redis::{IntoConnectionInfo, Script, cmd};
 use anyhow::{Result, bail};
 use tokio::task::JoinHandle;
 
-use super::{Held, TTL};
-use crate::product::Address;
+use crate::product::{Address, TTL};
 
 const DELETE_OWN: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 const PAUSE_US_MIN: u64 = 1_000;
@@ -38,7 +37,8 @@ impl Client {
         Ok(Self { connection, delete_own: Script::new(DELETE_OWN), held, renewing })
     }
 
-    pub(super) async fn acquire(&mut self, name: &str) -> Result<Held> {
+    /// Returns the secret that proves the hold.
+    pub(super) async fn acquire(&mut self, name: &str) -> Result<String> {
         let clock = SystemClock::new();
         let secret = format!("{:032x}", clock.random_u128());
         let ttl_ms = u64::try_from(TTL.as_millis())?;
@@ -48,7 +48,7 @@ impl Client {
             let set: Option<String> = set.query_async(&mut self.connection).await?;
             if set.is_some() {
                 self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), ());
-                return Ok(Held::Redis { name: name.to_owned(), secret });
+                return Ok(secret);
             }
             tokio::time::sleep(Duration::from_micros(PAUSE_US_MIN + clock.random_below(PAUSE_US_MORE))).await;
         }

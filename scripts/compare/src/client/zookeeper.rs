@@ -9,8 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use zookeeper_client::{Acls, Client as Library, CreateMode, Error};
 
-use super::{Held, TTL};
-use crate::product::Address;
+use crate::product::{Address, TTL};
 
 /// The number of digits that the server appends to a sequential node.
 const DIGITS: usize = 10;
@@ -32,9 +31,10 @@ impl Client {
         Ok(Self { cluster, library, pending: HashMap::new() })
     }
 
-    pub(super) async fn acquire(&mut self, name: &str) -> Result<Held> {
+    /// Returns the path of this client's node.
+    pub(super) async fn acquire(&mut self, name: &str) -> Result<String> {
         match self.wait(name).await {
-            Ok(path) => Ok(Held::Zookeeper(path)),
+            Ok(path) => Ok(path),
             Err(error) => {
                 if error == Error::SessionExpired {
                     self.pending.clear();
