@@ -5,11 +5,11 @@
 
 mod api;
 mod measured;
+mod node_headers;
 mod origin;
 mod page;
 mod request_header;
 mod scrape;
-mod signature;
 mod urlencoded;
 
 use std::future::Future;
@@ -78,7 +78,7 @@ pub async fn serve<S: LockService>(
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(measured::Measures::new(info.node)));
     let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
-    let (connections, signer) = (info.connections, (service.clone(), info.clone()));
+    let (connections, headers_state) = (info.connections, (service.clone(), info.clone()));
     let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
@@ -91,7 +91,7 @@ pub async fn serve<S: LockService>(
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn(request_header::bounded))
         .layer(from_fn_with_state(hosts, origin::protect))
-        .layer(from_fn_with_state(signer, signature::sign::<S>))
+        .layer(from_fn_with_state(headers_state, node_headers::add::<S>))
         .layer(from_fn_with_state(measures, measured::measured));
     serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;
     // The server does not wait for withdrawals that the service refuses or does not answer.

@@ -52,7 +52,7 @@ use self::sessions::{CloseBody, EndBody, OpenBody, RenewBody, SessionQuery, Sess
 use self::stream::{OfCalls, StreamCall};
 use self::tokens::TokensQuery;
 use self::watch::WatchQuery;
-use super::signature::signed;
+use super::node_headers::with_node_headers;
 use crate::net::ConnectionInfo;
 use crate::rpc::Tasks;
 use crate::service::{LockService, ServerInfo};
@@ -157,7 +157,7 @@ async fn handle<S: LockService, C: Call>(State(api): State<Arc<Api<S>>>, asked: 
         let context = context?;
         asked.read::<C>(&C::METHOD).await?.answer(&context).await
     };
-    signed(&api.info, answered.await.into_response())
+    with_node_headers(&api.info, answered.await.into_response())
 }
 
 /// Answers a request with a stream.
@@ -171,7 +171,7 @@ async fn handle_stream<S: LockService, C: StreamCall>(State(api): State<Arc<Api<
         let context = context?;
         stream::begin(asked.read::<C>(&C::METHOD).await?, context, &headers).await
     };
-    signed(&api.info, begun.await.into_response())
+    with_node_headers(&api.info, begun.await.into_response())
 }
 
 /// Answers a request with a stream if its caller accepts one.

@@ -129,7 +129,7 @@ impl RemoteService {
         let stream = Arc::new(stream);
         let older = if newer { Some(stream) } else { streams.insert(session, stream) };
         // Calls that wait on the older stream keep it alive, and a node that hangs would never answer them.
-        older.inspect(|older| older.replaced());
+        older.inspect(|older| older.notify_replaced());
     }
 
     /// Sends a session's command on its stream, or as a unary call if the caller has the proof.
@@ -243,11 +243,11 @@ impl LockService for RemoteService {
             && self.shared.streams.lock().contains_key(&session)
         {
             let detached = || ServiceError::not_sent(NotSent::Detached);
-            if let Some(reply) = self.stream(session).ok_or_else(detached)?.result(number).await {
+            if let Some(reply) = self.stream(session).ok_or_else(detached)?.outcome(number).await {
                 return Ok(reply);
             }
             // The acquire was queued on an earlier stream, or on one that has just been replaced.
-            return self.stream(session).ok_or_else(detached)?.wait_result(number, &claim.lock).await;
+            return self.stream(session).ok_or_else(detached)?.wait_outcome(number, &claim.lock).await;
         }
         Box::pin(self.unary_outcome(&claim)).await
     }

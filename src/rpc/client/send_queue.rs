@@ -39,7 +39,7 @@ pub(super) struct SendQueue {
     pub(super) next_number: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// Waits for the outcome of an acquire that was queued on an earlier stream, by frame.
-    pub(super) result_waits: BTreeMap<u64, oneshot::Sender<ReplyResult>>,
+    pub(super) outcome_waits: BTreeMap<u64, oneshot::Sender<ReplyResult>>,
     /// Number of such waits at which the waits of dropped callers are removed: whenever the number has doubled, not at
     /// every frame.
     pub(super) sweep_at: usize,
@@ -72,7 +72,7 @@ impl SendQueue {
             frame_bytes_max: hello.frame_bytes_max as usize,
             next_number: 1,
             unanswered: BTreeMap::new(),
-            result_waits: BTreeMap::new(),
+            outcome_waits: BTreeMap::new(),
             sweep_at: limits::STREAM_SETTLES_SWEEP_MIN,
         }
     }
@@ -106,11 +106,11 @@ impl SendQueue {
         self.next_number += 1;
         let OutgoingFrame { body, request, answer, .. } = frame;
         if matches!(body, Body::Settle(_)) {
-            if self.sweep_at <= self.result_waits.len() {
-                self.result_waits.retain(|_, waits| !waits.is_closed());
-                self.sweep_at = limits::STREAM_SETTLES_SWEEP_MIN.max(2 * self.result_waits.len());
+            if self.sweep_at <= self.outcome_waits.len() {
+                self.outcome_waits.retain(|_, waits| !waits.is_closed());
+                self.sweep_at = limits::STREAM_SETTLES_SWEEP_MIN.max(2 * self.outcome_waits.len());
             }
-            self.result_waits.insert(number, answer);
+            self.outcome_waits.insert(number, answer);
         } else {
             self.unanswered.insert(number, Unanswered { since: TokioInstant::now(), request, answer });
         }
@@ -193,10 +193,10 @@ mod tests {
         for request in 0..frames as u64 {
             let (answer, waiting) = oneshot::channel();
             let body = Body::Settle(pb::StreamSettle { request, lock: "a".to_owned() });
-            let before = queue.result_waits.len();
+            let before = queue.outcome_waits.len();
             assert!(matches!(queue.send(OutgoingFrame { body, request: None, answer, sent: None }), Sending::Sent));
-            sweeps += usize::from(queue.result_waits.len() <= before);
-            most = most.max(queue.result_waits.len());
+            sweeps += usize::from(queue.outcome_waits.len() <= before);
+            most = most.max(queue.outcome_waits.len());
             // Every tenth caller keeps waiting.
             if request % 10 == 0 {
                 waits.push(waiting);

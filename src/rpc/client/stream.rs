@@ -31,7 +31,7 @@ pub(super) struct StreamHandle {
     queue: Arc<Mutex<SendQueue>>,
     /// Takes the frames that find no capacity in the queue.
     pub(super) overflow: mpsc::Sender<OutgoingFrame>,
-    results: Arc<Mutex<WaitResults>>,
+    acquires: Arc<Mutex<QueuedAcquires>>,
     replaced: Arc<Notify>,
     /// Whether the stream still works; false once it is over.
     pub(super) alive: watch::Receiver<bool>,
@@ -51,7 +51,7 @@ pub(super) struct Opened {
 
 /// Queued acquires of a stream: those that wait, and the most recent outcomes that no caller has read yet.
 #[derive(Default)]
-struct WaitResults {
+struct QueuedAcquires {
     waiting: HashMap<u64, watch::Receiver<Option<Reply>>>,
     finished: VecDeque<(u64, Reply)>,
 }
@@ -75,7 +75,7 @@ impl StreamHandle {
         let address = endpoint.address.clone();
         let unreachable = |why: String| ServiceError::not_sent(NotSent::Unreachable(why));
         // No command is sent before the hellos, so a lost answer leaves nothing in doubt.
-        let greeted = async {
+        let handshake = async {
             let frame = pb::ClientFrame { number: 0, body: Some(Body::Hello(hello)) };
             outgoing.send(frame).await.map_err(|_| unreachable("the stream closed".to_owned()))?;
             let opened = locks(endpoint).session(ReceiverStream::new(frames)).await;
@@ -88,15 +88,15 @@ impl StreamHandle {
         };
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let (incoming, hello) =
-            timeout(longest, greeted).await.map_err(|_| unreachable("no hello in time".to_owned()))??;
+            timeout(longest, handshake).await.map_err(|_| unreachable("no hello in time".to_owned()))??;
 
         check_hello(&hello)?;
 
         let (overflow, overflowed) = mpsc::channel(limits::STREAM_ASKS_WAITING_MAX);
-        let results = Arc::new(Mutex::default());
+        let acquires = Arc::new(Mutex::default());
         let queue = Arc::new(Mutex::new(SendQueue::new(outgoing, &hello)));
         let replaced = Arc::new(Notify::new());
-        let (living, alive) = watch::channel(true);
+        let (alive_sender, alive) = watch::channel(true);
         let hold_events = Arc::new(HoldEvents::new());
         let stream = Stream {
             endpoints: Arc::clone(endpoints),
@@ -105,16 +105,16 @@ impl StreamHandle {
             overflow: overflowed,
             unsent: None,
             longest: endpoints.request_wait,
-            results: Arc::clone(&results),
-            queued: BTreeMap::new(),
+            acquires: Arc::clone(&acquires),
+            outcome_senders: BTreeMap::new(),
             replaced: Arc::clone(&replaced),
-            alive: living,
+            alive: alive_sender,
             hold_events: Arc::clone(&hold_events),
         };
         endpoints.learn(&hello.endpoints);
         let led_elsewhere = led_elsewhere(&hello);
         tasks.run(stream.run(incoming));
-        let stream = StreamHandle { queue, overflow, results, replaced, alive, hold_events, address, attempt: 0 };
+        let stream = StreamHandle { queue, overflow, acquires, replaced, alive, hold_events, address, attempt: 0 };
         Ok(Opened { stream, led_elsewhere })
     }
 
@@ -142,28 +142,28 @@ impl StreamHandle {
 
     /// Waits for the outcome of an acquire that was queued on an earlier stream. The wait has no limit, and does not
     /// count as an unanswered frame.
-    pub(super) async fn wait_result(&self, request: u64, lock: &LockKey) -> ReplyResult {
+    pub(super) async fn wait_outcome(&self, request: u64, lock: &LockKey) -> ReplyResult {
         let lock = lock.name.to_string();
         self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
     }
 
     /// Ends the stream because its session has a newer one. Callers that wait on it get an error. If the node has sent
     /// `move_to`, the stream first waits a moment for their answers.
-    pub(super) fn replaced(&self) {
+    pub(super) fn notify_replaced(&self) {
         self.replaced.notify_one();
     }
 
     /// Returns the outcome of a queued acquire of this stream; `None` if the stream does not know it.
-    pub(super) async fn result(&self, request: u64) -> Option<Reply> {
+    pub(super) async fn outcome(&self, request: u64) -> Option<Reply> {
         let mut waiting = {
-            let mut results = self.results.lock();
-            if let Some(position) = results.finished.iter().position(|(number, _)| *number == request) {
-                return results.finished.remove(position).map(|(_, reply)| reply);
+            let mut acquires = self.acquires.lock();
+            if let Some(position) = acquires.finished.iter().position(|(number, _)| *number == request) {
+                return acquires.finished.remove(position).map(|(_, reply)| reply);
             }
-            results.waiting.get(&request)?.clone()
+            acquires.waiting.get(&request)?.clone()
         };
         let reply = waiting.wait_for(Option::is_some).await.ok()?.clone();
-        self.results.lock().finished.retain(|(number, _)| *number != request);
+        self.acquires.lock().finished.retain(|(number, _)| *number != request);
         reply
     }
 }
@@ -179,9 +179,9 @@ struct Stream {
     unsent: Option<OutgoingFrame>,
     /// Longest time that a frame may be unanswered.
     longest: Duration,
-    results: Arc<Mutex<WaitResults>>,
-    /// Queued acquires by frame: request number, and sender of the outcome.
-    queued: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
+    acquires: Arc<Mutex<QueuedAcquires>>,
+    /// Senders of the outcomes of queued acquires, by frame, with their request numbers.
+    outcome_senders: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
     /// Notified when the session has a newer stream.
     replaced: Arc<Notify>,
     alive: watch::Sender<bool>,
@@ -190,20 +190,20 @@ struct Stream {
 
 impl Stream {
     async fn run(mut self, mut incoming: Streaming<pb::ServerFrame>) {
-        let over = self.serve(&mut incoming).await;
-        let (unanswered, result_waits) = {
+        let error = self.serve(&mut incoming).await;
+        let (unanswered, outcome_waits) = {
             let mut queue = self.queue.lock();
             queue.outgoing = None;
-            (std::mem::take(&mut queue.unanswered), std::mem::take(&mut queue.result_waits))
+            (std::mem::take(&mut queue.unanswered), std::mem::take(&mut queue.outcome_waits))
         };
         // Closed before any caller gets its answer: a caller that looks for the stream then finds that it is over.
         self.close();
         // In order, so that a simulation is repeatable.
-        for caller in unanswered.into_values().map(|sent| sent.answer).chain(result_waits.into_values()) {
-            let _ = caller.send(Err(over.clone()));
+        for caller in unanswered.into_values().map(|sent| sent.answer).chain(outcome_waits.into_values()) {
+            let _ = caller.send(Err(error.clone()));
         }
         self.reject_unsent().await;
-        self.results.lock().waiting.clear();
+        self.acquires.lock().waiting.clear();
     }
 
     /// Stops accepting frames.
@@ -274,8 +274,8 @@ impl Stream {
                         return Box::pin(self.move_away(moves, incoming)).await;
                     }
                     Ok(Some(frame)) => {
-                        if let Err(over) = self.on_frame(frame) {
-                            return over;
+                        if let Err(error) = self.on_frame(frame) {
+                            return error;
                         }
                     }
                     Ok(None) => return self.lost(ServiceError::unknown("the node ended the session's stream")),
@@ -331,16 +331,16 @@ impl Stream {
                 self.on_reply(number, reply);
             }
             Some(ServerBody::Error(error)) => {
-                self.queued.remove(&number).inspect(|(request, _)| {
-                    self.results.lock().waiting.remove(request);
+                self.outcome_senders.remove(&number).inspect(|(request, _)| {
+                    self.acquires.lock().waiting.remove(request);
                 });
                 self.on_reply(number, Err(error_from_wire(&error)));
             }
             Some(ServerBody::Settled(reply)) => {
                 let reply = Reply::from_wire("reply", reply).map_err(not_understood);
-                if let Some((request, settled)) = self.queued.remove(&number) {
-                    self.on_result(request, &settled, reply.ok());
-                } else if let Some(caller) = self.queue.lock().result_waits.remove(&number) {
+                if let Some((request, sender)) = self.outcome_senders.remove(&number) {
+                    self.on_settled(request, &sender, reply.ok());
+                } else if let Some(caller) = self.queue.lock().outcome_waits.remove(&number) {
                     let _ = caller.send(reply);
                 }
             }
@@ -361,36 +361,36 @@ impl Stream {
     }
 
     fn on_reply(&mut self, number: u64, answer: ReplyResult) {
-        let (known, result_wait) = {
+        let (unanswered, outcome_wait) = {
             let mut queue = self.queue.lock();
-            (queue.unanswered.remove(&number), queue.result_waits.remove(&number))
+            (queue.unanswered.remove(&number), queue.outcome_waits.remove(&number))
         };
-        if let Some(caller) = result_wait {
+        if let Some(caller) = outcome_wait {
             let _ = caller.send(answer);
             return;
         }
-        let Some(Unanswered { request, answer: caller, .. }) = known else { return };
+        let Some(Unanswered { request, answer: caller, .. }) = unanswered else { return };
         if let (Ok(Reply { outcome: Outcome::Queued(_), .. }), Some(request)) = (&answer, request) {
-            let (settled, waiting) = watch::channel(None);
-            self.results.lock().waiting.insert(request, waiting);
-            self.queued.insert(number, (request, settled));
+            let (sender, waiting) = watch::channel(None);
+            self.acquires.lock().waiting.insert(request, waiting);
+            self.outcome_senders.insert(number, (request, sender));
         }
         let _ = caller.send(answer);
     }
 
     /// Stores an outcome for the callers that wait for it or will ask for it soon. An outcome that could not be decoded
     /// is not stored, so its callers have to query it.
-    fn on_result(&self, request: u64, settled: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
-        let mut results = self.results.lock();
-        results.waiting.remove(&request);
+    fn on_settled(&self, request: u64, sender: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
+        let mut acquires = self.acquires.lock();
+        acquires.waiting.remove(&request);
         let Some(reply) = reply else {
             return;
         };
-        if results.finished.len() == limits::STREAM_FRAMES_IN_FLIGHT_MAX {
-            results.finished.pop_front();
+        if acquires.finished.len() == limits::STREAM_FRAMES_IN_FLIGHT_MAX {
+            acquires.finished.pop_front();
         }
-        results.finished.push_back((request, reply.clone()));
-        settled.send_replace(Some(reply));
+        acquires.finished.push_back((request, reply.clone()));
+        sender.send_replace(Some(reply));
     }
 }
 
