@@ -79,6 +79,7 @@ pub async fn serve<S: LockService>(
     let (tasks, measures) = (Tasks::default(), Arc::new(measured::Measures::new(info.node)));
     let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
     let (connections, headers_state) = (info.connections, (service.clone(), info.clone()));
+    let protected = (service.clone(), hosts);
     let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
     let routes = Router::new()
         .route("/healthz", get(healthz::<S>))
@@ -90,7 +91,7 @@ pub async fn serve<S: LockService>(
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn(request_header::bounded))
-        .layer(from_fn_with_state(hosts, origin::protect))
+        .layer(from_fn_with_state(protected, origin::protect::<S>))
         .layer(from_fn_with_state(headers_state, node_headers::add::<S>))
         .layer(from_fn_with_state(measures, measured::measured));
     serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;

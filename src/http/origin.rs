@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::api::{Failed, RefusedByPort};
 use crate::net::ConnectionInfo;
-use crate::service::{ErrorCode, ServiceError};
+use crate::service::{ErrorCode, LockService, ServiceError, Source};
 
 /// The host names under which requests may reach the port, besides `localhost` and IP addresses.
 #[derive(Debug, Clone, Default)]
@@ -103,13 +103,17 @@ impl Refusal {
                 let sent = if host.is_empty() { "nothing".to_owned() } else { format!("{host:?}") };
                 Failed::malformed(self.status(), "host", bound, &sent)
             }
-            Refusal::OtherSite => ServiceError::Forbidden { why: OTHER_SITE.to_owned() }.into(),
+            Refusal::OtherSite => other_site().into(),
             Refusal::Method(method) => Failed::malformed(self.status(), "method", "GET or POST", method.as_str()),
         }
     }
 }
 
 const OTHER_SITE: &str = "a page of another site may not send requests to this port";
+
+fn other_site() -> ServiceError {
+    ServiceError::Forbidden { why: OTHER_SITE.to_owned() }
+}
 
 /// Says where the page of a request came from, relative to this port.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -139,14 +143,25 @@ fn without_port(authority: &str) -> &str {
     }
 }
 
-/// Answers requests that a page of another site could have sent, and adds the headers to each answer.
-pub(super) async fn protect(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+/// Answers requests that a page of another site could have sent, and adds the headers to each answer. The service
+/// records a request that such a page did send.
+pub(super) async fn protect<S: LockService>(
+    State((service, hosts)): State<(S, Hosts)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let authority = request.uri().authority().map(|authority| authority.as_str());
+    let connection: Option<&ConnectionInfo> = request.extensions().get();
     // A page in plain text under the same name may be forged, so it is another site for a port with TLS.
-    let is_plain = request.extensions().get().is_none_or(|connection: &ConnectionInfo| connection.plain);
+    let is_plain = connection.is_none_or(|connection| connection.plain);
     let scheme = if is_plain { "http" } else { "https" };
     let mut answer = match hosts.refusal(request.method(), scheme, authority, request.headers()) {
-        Some(refusal) => refusal.answer(request.uri().path()),
+        Some(refusal) => {
+            if let (Refusal::OtherSite, Some(connection)) = (&refusal, connection) {
+                service.page_refused(Source::Connection(connection.id()), connection.from, &other_site());
+            }
+            refusal.answer(request.uri().path())
+        }
         None => next.run(request).await,
     };
     for (name, value) in HEADERS {

@@ -52,6 +52,11 @@ impl LockService for Node {
         Ok(node)
     }
 
+    fn page_refused(&self, source: Source, from: Option<SocketAddr>, refusal: &ServiceError) {
+        let caller = Caller { source, who: Who::Anonymous, from };
+        drop(Self { caller, ..self.clone() }.noted("call-from-page", refusal.clone()));
+    }
+
     async fn whoami(&self) -> Result<Principal, ServiceError> {
         Ok(self.authorizer()?.map(|authorizer| authorizer.principal).unwrap_or_default())
     }

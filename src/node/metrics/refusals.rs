@@ -20,7 +20,7 @@ impl Refusals {
             series.counter(name, help, &[("word", text)])
         };
         let failure = |reason| {
-            let help = "Callers that this node refused: they proved no principal, or lacked the right";
+            let help = "Refused callers: they proved no principal, lacked the right, or were a web page";
             series.counter("lockkeeper_auth_failures_total", help, &[("reason", reason)])
         };
         Self {

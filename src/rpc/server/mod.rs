@@ -69,7 +69,7 @@ pub fn routes<S: LockService>(service: S, info: ServerInfo, stop: watch::Receive
     let locks = LocksServer::new(locks)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
-    let callers = OfCallers::new(service);
+    let callers = OfCallers::new(service.clone());
     let admin = AdminServer::new(Admin { service: callers.clone() })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
@@ -78,7 +78,7 @@ pub fn routes<S: LockService>(service: S, info: ServerInfo, stop: watch::Receive
     let reflection = reflected().build_v1()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let half_received = Arc::default();
-    let headers = ClusterHeaders { cluster_id };
+    let headers = ClusterHeaders { cluster_id, service };
     let reflection = bounded(of_callers(&callers, reflection), &headers, &half_received);
     let older_reflection = bounded(of_callers(&callers, older_reflection), &headers, &half_received);
     let locks = bounded(of_callers(&callers, locks), &headers, &half_received);
@@ -101,11 +101,11 @@ fn of_callers<S: LockService, T>(callers: &OfCallers<S>, service: T) -> Within<O
 }
 
 /// Returns a service that limits messages that have arrived in part, and names the cluster in its headers.
-fn bounded<S>(
-    service: S,
-    headers: &ClusterHeaders,
+fn bounded<S: LockService, T>(
+    service: T,
+    headers: &ClusterHeaders<S>,
     half_received: &Arc<AtomicUsize>,
-) -> Within<ClusterHeaders, HalfMessages<S>> {
+) -> Within<ClusterHeaders<S>, HalfMessages<T>> {
     let service = HalfMessages::new(service, limits::FRAME_BYTES_MAX, half_received);
     Within { middleware: headers.clone(), service }
 }

@@ -1,6 +1,7 @@
 //! A lock service for the tests of this module: the name of a lock decides its answer, and tests can read the calls.
 
 use std::collections::{HashSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -16,7 +17,7 @@ use crate::mutex::Mutex;
 use crate::rpc::server::{routes, serve};
 use crate::service::{
     Call, ClaimRef, Download, EventSender, Events, Freshness, LeaderHint, LockService, NotSent, Operation, RenewalCall,
-    ServerInfo, ServiceError, Status, Subscription,
+    ServerInfo, ServiceError, Source, Status, Subscription,
 };
 
 pub(in crate::rpc) const SESSION: u64 = 7;
@@ -42,6 +43,8 @@ pub(in crate::rpc) struct Fake {
     /// Number of cancels that are refused.
     refused: Arc<AtomicUsize>,
     stopping: Arc<AtomicBool>,
+    /// Number of requests of web pages that the port refused.
+    pages: Arc<AtomicUsize>,
     /// Answers to the next commands, before the usual ones.
     next: Arc<Mutex<VecDeque<Result<Outcome, ServiceError>>>>,
 }
@@ -57,6 +60,7 @@ impl Fake {
                 leaderless: Arc::default(),
                 refused: Arc::default(),
                 stopping: Arc::default(),
+                pages: Arc::default(),
                 next: Arc::default(),
             },
             calls,
@@ -82,6 +86,10 @@ impl Fake {
     /// Answers all commands and requests of operators from now on that the node is stopping.
     pub(in crate::rpc) fn stops(&self) {
         self.stopping.store(true, SeqCst);
+    }
+
+    pub(in crate::rpc) fn pages(&self) -> usize {
+        self.pages.load(SeqCst)
     }
 
     fn serving(&self) -> Result<(), ServiceError> {
@@ -142,6 +150,10 @@ fn locked(acquire: &Acquire) -> &LockName {
 }
 
 impl LockService for Fake {
+    fn page_refused(&self, _: Source, _: Option<SocketAddr>, _: &ServiceError) {
+        self.pages.fetch_add(1, SeqCst);
+    }
+
     async fn submit(&self, call: Call) -> Result<Reply, ServiceError> {
         let _ = self.asked.send(call.clone());
         self.serving()?;

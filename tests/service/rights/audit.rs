@@ -10,6 +10,7 @@ use lockkeeper::model::{
     DocumentCommand, DocumentId, EndSession, FencingToken, Grab, LeaseRequestId, Manage, Managing, Mode, Patience,
     Principal, ProcessId, Query, QueryResult, Reason, Refusal, SessionClose, TakeLease,
 };
+use lockkeeper::rpc::pb::admin_client::AdminClient;
 use lockkeeper::service::{Freshness, MemberChange, NotSent, Operation};
 use serde_json::Value;
 
@@ -118,6 +119,34 @@ async fn refused_callers_are_audited() {
 fn remote(node: &Node, principal: &str) -> Node {
     let who = Who::Proven(Principal::parse(principal).expect("legal"));
     node.for_caller(Source::Connection(1), None, || Ok(who)).expect("a principal")
+}
+
+/// a call that a web page sent is refused, and written once a second, also without rules. The line has nothing
+/// that the page chose.
+#[tokio::test]
+async fn calls_of_web_pages_are_audited() {
+    let (guarded, folder) = (Guarded::start(1).await, tempfile::tempdir().expect("a folder"));
+    let options = ClusterOptions { nodes: 1, audit: Some(folder.path().to_owned()), ..ClusterOptions::default() };
+    let open = Cluster::start_with(options).await.expect("a cluster");
+    for (cluster, folder) in [(&guarded.cluster, guarded.folder.path()), (&open, folder.path())] {
+        let endpoint = format!("http://{}", cluster.endpoints()[0]);
+        let channel = Endpoint::from_shared(endpoint).expect("an address").connect().await.expect("connected");
+        let mut client = AdminClient::new(channel);
+        for _ in 0..50 {
+            let mut request = tonic::Request::new(pb::WhoAmIRequest {});
+            request.metadata_mut().insert("origin", "http://evil.example".parse().expect("a header"));
+            let refused = client.who_am_i(request).await.expect_err("refused");
+            assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        }
+        let lines = lines_in(folder, 1);
+        let of_pages: Vec<_> = lines.iter().filter(|line| line["act"] == "call-from-page").collect();
+        assert!((1..50).contains(&of_pages.len()), "{lines:?}");
+        let line = of_pages[0];
+        assert_eq!([&line["phase"], &line["principal"]], ["refused", "anonymous"]);
+        assert_eq!(line["result"], "not permitted: a web page may not call this port");
+        assert!(line["from"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:")), "{line}");
+        assert!(lines.iter().all(|line| !line.to_string().contains("evil")), "{lines:?}");
+    }
 }
 
 /// the line of a refused caller names what it asked for, with the word that a permitted act has.

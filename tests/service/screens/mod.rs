@@ -308,6 +308,24 @@ async fn measured_figures_need_the_right_to_read_metrics() {
     assert!(!audited.contains("refused"), "{audited}");
 }
 
+/// a request that a page of another site sent is in the audit log. The line has nothing that the page chose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_other_sites_are_audited() {
+    let port = Port::start(true).await;
+    for (path, header) in
+        [("/evil", ("Sec-Fetch-Site", "cross-site")), ("/v1/errors", ("Origin", "http://evil.example"))]
+    {
+        assert_eq!(port.send("GET", path, &[header], "").await.status, 403, "{path}");
+    }
+    let audited = fs::read_to_string(port.audit()).expect("a log");
+    let lines: Vec<Value> = audited.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let line = lines.iter().find(|line| line["act"] == "call-from-page").expect("a line");
+    assert_eq!([&line["phase"], &line["principal"]], ["refused", "unknown"]);
+    assert_eq!(line["result"], "not permitted: a page of another site may not send requests to this port");
+    assert!(line["from"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:")), "{line}");
+    assert!(!audited.contains("evil"), "{audited}");
+}
+
 /// A request that its header shows to be refused is answered before its body arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_request_needs_no_body() {
