@@ -6,7 +6,7 @@
 #            Needs root, cargo-deb, systemd-nspawn and man-db.
 # oci        an image in the OCI layout, which umoci unpacks; three nodes run in its root, with the configs of compose and
 #            Kubernetes. Needs root, buildah, umoci, curl and iproute2.
-# manifests  kubernetes-validate and docker-compose read the manifests. Needs PyPI.
+# manifests  kubernetes-validate and docker-compose read the manifests. Needs PyPI and docker-compose.
 set -euo pipefail
 case ${1:-} in inside) ;; *) cd "$(dirname "$0")/.." ;; esac
 binary=()
