@@ -151,6 +151,33 @@ def test_a_stopped_node_is_left(own_nodes: Nodes) -> None:
         hold.release()
 
 
+def test_a_stopped_node_keeps_no_cached_hold(own_nodes: Nodes) -> None:
+    """The node of the stream reports no recall any more. Uses end within half a TTL, and others get the lock."""
+    nodes, ttl, slow = own_nodes, 6, 10
+    with nodes.client(ttl=ttl) as lk, nodes.client(ttl=600, request_timeout=20) as other:
+        with lk.lock("a", cached=True):
+            asked = _node_asked_by(nodes, lk)
+        if _node_asked_by(nodes, other) == asked:
+            endpoints = other._settings.link.endpoints  # pyright: ignore[reportPrivateUsage]
+            endpoints.failed(endpoints.current)
+        nodes.signal(asked, signal.SIGSTOP)
+        stop = threading.Event()
+
+        def use() -> None:
+            while not stop.is_set():
+                with lk.lock("a", cached=True) as hold:
+                    hold.check()
+
+        using = threading.Thread(target=use)
+        using.start()
+        begun = time.monotonic()
+        with other.lock("a", wait=60):
+            assert time.monotonic() - begun < ttl / 2 + slow
+        stop.set()
+        nodes.signal(asked, signal.SIGCONT)
+        using.join()
+
+
 def test_renewals_without_an_answer_are_logged(own_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """The log has a warning after half a TTL without an answer, and an error at the loss."""
     nodes = own_nodes

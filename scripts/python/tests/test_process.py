@@ -84,6 +84,30 @@ def test_the_child_of_a_fork_has_lost_the_holds_and_releases_nothing(nodes: Node
     assert program.returncode == 0
 
 
+def test_the_child_of_a_fork_uses_no_cached_hold_of_its_parent(nodes: Nodes) -> None:
+    """The parent releases its unused hold for the child, which gets another token."""
+    program = _program(
+        nodes,
+        """
+        def use():
+            with lk.lock("process-cached", wait=30, cached=True) as hold:
+                return hold.token
+
+        first = use()
+        print(use() == first)
+        child = os.fork()
+        if child == 0:
+            print(first < use(), flush=True)
+            lk.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(first < use())
+        """,
+    )
+    out, _ = program.communicate(timeout=60)
+    assert out.split() == ["True"] * 3
+
+
 def test_the_child_of_a_fork_exits_without_an_effect(nodes: Nodes) -> None:
     """A child that leaves the `with` block and exits normally closes nothing of its parent."""
     program = _program(

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .cached import give_up, take
 from .errors import Error, Internal, InvalidArgument, OutcomeUnknown
 from .events import replay
 from .holds import HoldState
@@ -34,6 +35,18 @@ class LockRequest:
     def __post_init__(self) -> None:
         if not self.names:
             raise InvalidArgument("lock: at least one name, got none")
+        if self.cached:
+            if len(self.names) != 1:
+                raise InvalidArgument(f"lock: one name where the hold is cached, got {len(self.names)}")
+            for name, value in self.fields.items():
+                if name != "cached" and value not in (None, False):
+                    option = name.removesuffix("_ms")
+                    raise InvalidArgument(f"{option}: left out where the hold is cached, got {value!r}")
+
+    @property
+    def cached(self) -> bool:
+        """Whether the session keeps the hold between uses."""
+        return self.fields.get("cached") is True
 
     def body(self) -> dict[str, Any]:
         """Returns the fields that name the locks and their mode."""
@@ -46,6 +59,8 @@ class LockRequest:
 
 def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps[HoldState]:
     """Acquires a lock or a set. An acquire that fails or is cancelled leaves neither a place nor a hold."""
+    if request.cached and (kept := (yield from take(session, request.names[0]))) is not None:
+        return kept
     stream = session.stream
     number, below = session.draw()
     fields = {**request.body(), **metadata.because(request.why).fields(), "answered_below": str(below)}
@@ -64,6 +79,7 @@ def acquire(session: Session, request: LockRequest, metadata: Metadata) -> Steps
 
     hold = read((yield from _claim(session, "acquire", fields, number, request.wait, read, withdraw)))
     hold.stream = stream
+    hold.kept_by = stream if request.cached else None
     session.add(hold)
     replay(session, hold)
     if (end := session.ended) is not None:
@@ -80,6 +96,7 @@ def upgrade(hold: HoldState, wait: int | None) -> Steps[None]:
     """
     yield from settle(hold)
     hold.check()
+    give_up(hold.session, [hold])
     fields = {"lock": next(iter(hold.tokens)), "token": str(hold.token)}
     session, number = hold.session, hold.session.draw()[0]
     hold.upgrades[number] = False
@@ -185,9 +202,10 @@ def _claim(
 
 
 def change(hold: HoldState, path: str, **fields: Any) -> Steps[Answer]:
-    """Makes a change of a hold that does not wait: `value` or `downgrade`."""
+    """Makes a change of a hold that does not wait: `value` or `downgrade`. It ends the keeping of a cached hold."""
     yield from settle(hold)
     hold.check()
+    give_up(hold.session, [hold])
     named = {"lock": next(iter(hold.tokens)), "token": str(hold.token), **fields}
     session, number = hold.session, hold.session.draw()[0]
     named["request"] = str(number)

@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
+from .cached import give_up
 from .holds import HoldState
 from .session import Session
 
 LOSSES = {"broken": "broken", "handed-over": "handed over", "expired": "expired"}
 """Events after which a hold is lost, and the reason that the client reports."""
+REQUESTS = ("revoke-requested", "recalled")
+"""Events after which the session keeps the hold no longer than its use: others want the lock."""
 ENDS = ("released", "expired", "lost", "broken")
 """Reasons of the cluster for the end of a session. Words of later versions count as `broken`."""
 
@@ -21,7 +24,7 @@ def apply(session: Session, name: str, fields: dict[str, Any]) -> None:
         for hold in session.watched():
             hold.report()
         return
-    if name not in LOSSES and name != "revoke-requested":
+    if name not in LOSSES and name not in REQUESTS:
         return
     with session.lock:
         holds = [hold for hold in session.holds if _concerns(hold, name, fields)]
@@ -60,8 +63,10 @@ def _concerns(hold: HoldState, name: str, fields: dict[str, Any]) -> bool:
 def _happened(session: Session, hold: HoldState, name: str, fields: dict[str, Any]) -> None:
     # Records of the history have the words of an operator as their reason.
     by, why = str(fields.get("by") or ""), str(fields.get("why") or fields.get("reason") or "")
-    if name == "revoke-requested":
-        hold.asked(by, why)
+    if name in REQUESTS:
+        give_up(session, [hold])
+        if name == "revoke-requested":
+            hold.asked(by, why)
         return
     if name == "expired":
         # The reason is the cluster's, for example that the longest time of the hold is over.

@@ -2,7 +2,9 @@
 
 import logging
 
+from .cached import give_up, keeps
 from .clock import SECOND
+from .endpoints import Endpoint
 from .errors import Error, OutcomeUnknown, SessionEnded, Unavailable
 from .events import apply
 from .http import EventReader, Malformed
@@ -26,10 +28,10 @@ def follow(session: Session) -> Steps[None]:
         try:
             path = f"sessions/{session.id}/events"
             yield from link.follow(path, {}, link.attempt_timeout, lambda: session.ended)
-            session.stream = object()
+            session.stream, session.first_stream = object(), False
             # Events before the stream began may be missing.
             yield from look_for_losses(session)
-            yield from _read(session)
+            yield from _read(session, endpoint)
             error: Error = Unavailable("the stream of events ended")
         except SessionEnded as ended:
             session.end(ended.reason, str(ended))
@@ -40,16 +42,24 @@ def follow(session: Session) -> Steps[None]:
                 return
             error = failed
         finally:
-            session.stream = None
+            session.stream, session.first_stream = None, False
+        # A recall may be missed from now on.
+        give_up(session, session.watched())
         link.endpoints.failed(endpoint)
         yield from pause(backoff.pause(error), link.clock, lambda: session.ended)
 
 
-def _read(session: Session) -> Steps[None]:
+def _read(session: Session, endpoint: Endpoint) -> Steps[None]:
     reader = EventReader()
+
+    def stop() -> BaseException | None:
+        if session.ended is None and session.link.endpoints.current != endpoint and keeps(session):
+            return Unavailable(f"the requests of the session go to another node than {endpoint}")
+        return session.ended
+
     while True:
         try:
-            part = yield from next_part(Next(SILENCE_MAX, lambda: session.ended))
+            part = yield from next_part(Next(SILENCE_MAX, stop))
             events = reader.feed(part)
         except (NotAnswered, Malformed) as error:
             raise OutcomeUnknown(f"the stream of events broke: {error}") from error

@@ -38,6 +38,9 @@ class HoldState:
         """Numbers of the upgrades that may have changed the token, and whether each is withdrawn."""
         self.stream: object | None = None
         """The stream of the session that began before the hold was granted or last checked: it reports the end."""
+        self.kept_by: object | None = None
+        """The stream during which the session keeps the hold at the end of a use, if it is cached and not recalled."""
+        self.unused_since = 0
         self._lost: LockLost | None = None
         self._on_lost: list[OnLost] = []
         self._on_asked: list[OnAsked] = []

@@ -3,6 +3,7 @@
 import logging
 from contextlib import suppress
 
+from .cached import give_up_overdue
 from .clock import LONGEST_SLEEP, SECOND
 from .errors import Error, NotPermitted, SessionEnded
 from .events import explain
@@ -24,6 +25,7 @@ def keep(session: Session) -> Steps[None]:
         if session.ended is not None:
             break
         try:
+            give_up_overdue(session)
             yield from task.step()
         except Exception:
             # For example a handler of the program's log has raised it.

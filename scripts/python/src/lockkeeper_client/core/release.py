@@ -3,6 +3,7 @@
 import logging
 from contextlib import suppress
 
+from .cached import keep_unused
 from .claim import settle
 from .errors import Error, HeldByOther, LockLost, NotHeld, SessionEnded
 from .holds import HoldState
@@ -16,7 +17,7 @@ HARMLESS = ("expired", "lost", "released", "closed")
 
 
 def release(hold: HoldState) -> Steps[None]:
-    """Releases a hold; does nothing if it was released before.
+    """Releases a hold; does nothing if it was released before. The session keeps a cached one for its next use.
 
     Raises LockLost if it was lost, and reports the loss; the other locks of a lost set are released first. An upgrade
     whose outcome is not known is withdrawn before. A release that is cancelled or not answered continues in the
@@ -24,7 +25,7 @@ def release(hold: HoldState) -> Steps[None]:
     token yet. After any other refusal the hold keeps the locks that were not released; but if an attempt may have been
     executed, the error is OutcomeUnknown, and the release continues.
     """
-    if hold.released:
+    if hold.released or keep_unused(hold):
         return
     session = hold.session
     session.remove(hold)

@@ -70,6 +70,10 @@ class Session:
         """Events of holds whose grant is not known yet."""
         self.stream: object | None = None
         """The stream that reports what others do to the holds, while there is one."""
+        self.first_stream = True
+        """Whether the first stream has neither begun nor failed yet."""
+        self.unused: dict[str, HoldState] = {}
+        """The cached holds that no block uses, by the name of the lock. The longest unused one is first."""
         self._numbers = RequestNumbers()
         self._end: SessionEnded | None = None
 
@@ -140,6 +144,9 @@ class Session:
         """Ends the watch over a hold that was released or reported as lost."""
         with self.lock:
             self.holds.discard(hold)
+            for name in hold.tokens:
+                if self.unused.get(name) is hold:
+                    del self.unused[name]
 
     def watched(self) -> list[HoldState]:
         """Returns the holds over which the session watches."""

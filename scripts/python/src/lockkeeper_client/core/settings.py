@@ -38,6 +38,8 @@ class LockOptions(TypedDict, total=False):
     """Minimum time between two grants."""
     at_most: Duration
     """The hold ends this long after its grant."""
+    cached: bool
+    """The session keeps the hold between uses, until another request waits for the lock."""
     why: str
     """The purpose, which all clients see."""
 
@@ -106,6 +108,7 @@ def lock_request(names: tuple[str, ...], wait: Duration | None, **options: Unpac
         delay_ms=maybe_ms("delay", options.get("delay")),
         at_least_ms=maybe_ms("at_least", options.get("at_least")),
         at_most_ms=maybe_ms("at_most", options.get("at_most")),
+        cached=options.get("cached"),
     )
     return LockRequest(names, maybe_ns("wait", wait), fields, options.get("why"))
 

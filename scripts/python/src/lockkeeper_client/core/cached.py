@@ -1,0 +1,112 @@
+"""Cached holds: their session keeps them between uses, until another request waits for the lock.
+
+Only the stream of events that began before the request of a hold certainly reports its recall. So a hold is kept while
+that stream lasts, and while requests go to the node of the stream: one that fails to answer may report nothing, too.
+"""
+
+import logging
+from contextlib import suppress
+
+from .clock import SECOND
+from .errors import Error
+from .holds import HoldState
+from .session import Session
+from .steps import Pause, Step, Steps
+
+log = logging.getLogger("lockkeeper_client")
+
+UNUSED_TIME_MAX = 30 * SECOND
+"""A session releases a hold that was not used for longer."""
+UNUSED_MAX = 1_024
+"""Unused holds that one session keeps. It releases the longest unused one first."""
+FIRST_STREAM_WAIT = SECOND
+"""How long the first cached acquire waits for the stream of a new session, without which no hold is kept."""
+
+
+def take(session: Session, name: str) -> Steps[HoldState | None]:
+    """Returns the unused hold of a lock for its next use, which needs no request, or None.
+
+    A hold is not used again if its recall or its end may have been missed: then it is released.
+    """
+    clock = session.link.clock
+    began = clock()
+    # With asyncio a loop of such uses lets other tasks run only here.
+    step: Step = Pause(0)
+    yield step
+    while session.first_stream and clock() - began < FIRST_STREAM_WAIT:
+        step = Pause(FIRST_STREAM_WAIT // 200)
+        yield step
+    with session.lock:
+        hold = session.unused.get(name)
+        if hold is None:
+            return None
+        renewed = clock() - session.validity.answered < session.ttl // 2
+        if renewed and hold.lost is None and _is_kept(hold):
+            del session.unused[name]
+            return hold
+    give_up(session, [hold])
+    return None
+
+
+def keep_unused(hold: HoldState) -> bool:
+    """Keeps a hold at the end of its use for the next one, under the same token. Returns whether the session did so."""
+    session, name = hold.session, next(iter(hold.tokens))
+    with session.lock:
+        if hold.released:
+            # Another thread has ended the same use.
+            return True
+        if not _is_kept(hold) or hold.lost is not None or name in session.unused:
+            return False
+        session.remove(hold)
+        hold.released = True
+        unused = HoldState(session, dict(hold.tokens), hold.validity, hold.granted_at)
+        unused.stream, unused.kept_by, unused.unused_since = hold.stream, hold.kept_by, session.link.clock()
+        session.add(unused)
+        session.unused[name] = unused
+        surplus = list(session.unused.values())[:-UNUSED_MAX]
+    give_up(session, surplus)
+    return True
+
+
+def give_up(session: Session, holds: list[HoldState]) -> None:
+    """Keeps these holds no longer: unused ones are released in the background, and others at the end of their use."""
+    with session.lock:
+        for hold in holds:
+            hold.kept_by = None
+        unused = [hold for hold in holds if session.unused.get(next(iter(hold.tokens))) is hold]
+        for hold in unused:
+            session.remove(hold)
+            hold.released = True
+    if unused:
+        session.link.spawn(_release(session, unused))
+
+
+def give_up_overdue(session: Session) -> None:
+    """Gives up the holds that were not used for long."""
+    now = session.link.clock()
+    with session.lock:
+        overdue = [hold for hold in session.unused.values() if UNUSED_TIME_MAX <= now - hold.unused_since]
+    if overdue:
+        give_up(session, overdue)
+
+
+def keeps(session: Session) -> bool:
+    """Whether the session keeps a hold, or will keep one at the end of its use."""
+    return any(_is_kept(hold) for hold in session.watched())
+
+
+def _is_kept(hold: HoldState) -> bool:
+    return hold.kept_by is not None and hold.kept_by is hold.session.stream
+
+
+def _release(session: Session, holds: list[HoldState]) -> Steps[None]:
+    """Releases holds at the cluster. Each is repeated until it is answered or the session has ended."""
+    for hold in holds:
+        number = session.draw()[0]
+        fields = {"lock": next(iter(hold.tokens)), "token": str(hold.token), "request": str(number)}
+        retry = session.link.retry(lambda: session.ended, session.link.passing, session.ttl * 1_000)
+        try:
+            yield from session.until_answered(retry, "release", fields, number)
+        except Error as error:
+            with suppress(Exception):
+                log.debug("the release of the unused hold %s ended: %s", hold, error)
