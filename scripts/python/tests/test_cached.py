@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from nodes import Nodes, await_true
 
-from lockkeeper_client import AsyncClient, Client, InvalidArgument, LockLost, NotAcquired, NotHeld
+from lockkeeper_client import AsyncClient, Client, InvalidArgument, LockLost, NotAcquired, NotHeld, SessionEnded
 from lockkeeper_client.core import cached
-from lockkeeper_client.core.cached import UNUSED_MAX, UNUSED_TIME_MAX, give_up_overdue
+from lockkeeper_client.core.cached import UNUSED_MAX, UNUSED_TIME_MAX
 from lockkeeper_client.core.claim import LockRequest, acquire, change
 from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
@@ -20,13 +20,14 @@ from lockkeeper_client.core.events import apply
 from lockkeeper_client.core.follow import follow
 from lockkeeper_client.core.holds import HoldState
 from lockkeeper_client.core.http import Head
+from lockkeeper_client.core.keep import keep
 from lockkeeper_client.core.link import Answer, Link
 from lockkeeper_client.core.metadata import Metadata
 from lockkeeper_client.core.release import release
 from lockkeeper_client.core.session import Session
 from lockkeeper_client.core.steps import Exchange, Listen, Next, NotAnswered, Pause, Step, Steps
 
-TTL = 60 * SECOND
+TTL = 600 * SECOND
 SOON = 5.0
 """Seconds within which a lock changes hands, also on a busy machine. No hold ends by itself within this time."""
 
@@ -43,7 +44,7 @@ class Cluster:
         """What happens between the grant of the next request and its answer."""
         link = Link(Endpoints(["http://a:1", "http://b:1"]), "default", None, lambda: self.now, SECOND)
         link.spawn = self.background.append
-        opened = {"session": "1", "ttl_ms": 60_000, "log_time_ms": 1_000, "deadline_ms": 61_000}
+        opened = {"session": "1", "ttl_ms": 600_000, "log_time_ms": 1_000, "deadline_ms": 601_000}
         self.session = Session(link, "h", Answer(0, Head(201, {}), opened))
         self.stream, self.step = self.follow()
 
@@ -155,7 +156,8 @@ def test_no_hold_outlives_its_stream(cluster: Cluster, when: str) -> None:
     """A recall may have been missed while no stream reported it, although the next stream begins at once."""
 
     def broken() -> None:
-        cluster.step = cluster.stream.throw(NotAnswered("a test"))
+        assert isinstance(cluster.stream.throw(NotAnswered("a test")), Listen)
+        cluster.stream.send(Head(200, {"content-type": "text/event-stream"}))
 
     if when == "before its answer":
         cluster.during.append(broken)
@@ -164,8 +166,6 @@ def test_no_hold_outlives_its_stream(cluster: Cluster, when: str) -> None:
         cluster.run(release(hold))
     if when != "before its answer":
         broken()
-    assert isinstance(cluster.step, Listen)
-    cluster.step = cluster.stream.send(Head(200, {"content-type": "text/event-stream"}))
     cluster.run(release(hold))
     assert cluster.settle() == ["acquire a", "release 1"]
     again = cluster.acquire()
@@ -194,16 +194,39 @@ def test_a_hold_without_a_renewal_is_not_used_again(cluster: Cluster) -> None:
     assert sorted(cluster.settle()) == ["acquire a", "acquire a", "release 1"]
 
 
+def test_a_lost_hold_is_not_used_again(cluster: Cluster) -> None:
+    """The end of a use of a broken hold raises, and the next use is a request. After the session no use begins."""
+    hold = cluster.acquire()
+    apply(cluster.session, "broken", {"token": "1"})
+    with pytest.raises(LockLost):
+        cluster.run(release(hold))
+    again = cluster.acquire()
+    assert again.token == 2
+    cluster.run(release(again))
+    cluster.session.end("broken", "a test")
+    with pytest.raises(SessionEnded):
+        cluster.acquire()
+
+
+def test_a_late_end_of_an_older_use_replaces_no_newer_hold(cluster: Cluster) -> None:
+    """The client has not learned yet that the hold of a use was broken when it gets the lock again."""
+    older = cluster.acquire()
+    cluster.run(release(cluster.acquire()))
+    cluster.run(release(older))
+    assert cluster.acquire().token == 2
+    assert cluster.settle() == ["acquire a", "acquire a", "release 1"]
+
+
 def test_a_hold_that_is_not_used_for_long_is_released(cluster: Cluster) -> None:
     """The time begins with the end of the last use."""
     hold = cluster.acquire()
     cluster.now += UNUSED_TIME_MAX
     cluster.run(release(hold))
     cluster.now += UNUSED_TIME_MAX - 1
-    give_up_overdue(cluster.session)
+    next(keep(cluster.session))
     assert cluster.settle() == ["acquire a"]
     cluster.now += 1
-    give_up_overdue(cluster.session)
+    next(keep(cluster.session))
     assert cluster.settle() == ["release 1"]
 
 
@@ -250,7 +273,7 @@ def test_a_use_that_ends_twice_is_one_use(cluster: Cluster, monkeypatch: pytest.
 
 
 def test_a_new_session_waits_for_its_stream() -> None:
-    """The first acquire waits until a stream can report a recall, but not for long."""
+    """The first acquire waits until a stream can report a recall, but not for long, and for no stream that fails."""
     waiting = Cluster()
     waiting.stream.close()
     waiting.session.first_stream = True
@@ -258,6 +281,12 @@ def test_a_new_session_waits_for_its_stream() -> None:
     waiting.run(release(waiting.acquire()))
     assert SECOND <= waiting.now - began < 2 * SECOND
     assert waiting.settle() == ["acquire a", "release 1"]
+    steps = follow(waiting.session)
+    next(steps)
+    steps.throw(NotAnswered("a test"))
+    began = waiting.now
+    waiting.acquire()
+    assert waiting.now - began < SECOND
 
 
 @pytest.mark.parametrize(
@@ -318,6 +347,9 @@ def test_others_are_delayed_by_the_use_that_runs(nodes: Nodes) -> None:
     with nodes.client(ttl=600) as lk, nodes.client(ttl=600) as other:
         order: list[tuple[str, int]] = []
         _use(lk, "cached-used")
+        with lk.lock("cached-used", cached=True, why="a test"), pytest.raises(NotAcquired) as refused:
+            other.lock("cached-used").acquire(wait=0)
+        assert refused.value.holder is not None
 
         def wait() -> None:
             with other.lock("cached-used", wait=30) as taken:
@@ -328,6 +360,8 @@ def test_others_are_delayed_by_the_use_that_runs(nodes: Nodes) -> None:
         with lk.lock("cached-used", cached=True) as used:
             waiting.start()
             await_true(lambda: any(row["recalled"] for row in other.show("cached-used")["holders"]), "the recall")
+            with pytest.raises(NotAcquired):
+                other.lock("cached-used").acquire(wait=0)
             used.check()
             order.append(("use", used.token))
         began = time.monotonic()

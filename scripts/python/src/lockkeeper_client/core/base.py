@@ -63,7 +63,10 @@ class BaseHold:
 
     @property
     def token(self) -> int:
-        """The fencing token: the protected resource refuses smaller ones. A set has `tokens` instead."""
+        """The fencing token: the protected resource refuses smaller ones. A set has `tokens` instead.
+
+        The uses of a cached hold share one token, so the resource cannot refuse a late write of an earlier use.
+        """
         return self._state.token
 
     @property

@@ -26,7 +26,7 @@ FIRST_STREAM_WAIT = SECOND
 def take(session: Session, name: str) -> Steps[HoldState | None]:
     """Returns the unused hold of a lock for its next use, which needs no request, or None.
 
-    A hold is not used again if its recall or its end may have been missed: then it is released.
+    Without a renewal for half a TTL a hold is not used again: its recall or its end may have been missed.
     """
     clock = session.link.clock
     began = clock()
@@ -41,7 +41,7 @@ def take(session: Session, name: str) -> Steps[HoldState | None]:
         if hold is None:
             return None
         renewed = clock() - session.validity.answered < session.ttl // 2
-        if renewed and hold.lost is None and _is_kept(hold):
+        if renewed and hold.lost is None:
             del session.unused[name]
             return hold
     give_up(session, [hold])
