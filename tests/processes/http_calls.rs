@@ -61,6 +61,19 @@ async fn a_lease_is_taken_and_given_back() {
     again.is_problem(409, "not-held", "give_up");
 }
 
+/// A request that does not wait is granted as soon as the session of a cached hold has released it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_gets_the_lock_of_a_cached_hold() {
+    let (cluster, port) = at_a_follower().await;
+    let session = cluster.client().session().open().await.expect("a session");
+    let use_of_it = session.lock("kept").cached().acquire().await.expect("granted");
+    use_of_it.release().await.expect("released");
+    assert_eq!(port.get("locks?lock=kept").body["holders"][0]["cached"], true);
+    let tried = port.post("acquire", json!({"lock": "kept", "lease_ms": 60_000}));
+    assert_eq!((tried.status, &tried.body["state"]), (200, &json!("granted")));
+    session.close().await.expect("closed");
+}
+
 /// The same request gets the first answer. Other fields under the same request are refused, but not another wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_request_gets_the_first_answer() {

@@ -9,7 +9,7 @@ from nodes import PATIENCE, Nodes, turns
 
 from lockkeeper_client import AsyncClient, Error, KindMismatch, NotHeld, OutcomeUnknown
 from lockkeeper_client.core.claim import change, upgrade
-from lockkeeper_client.core.clock import MILLISECOND, SECOND
+from lockkeeper_client.core.clock import SECOND
 from lockkeeper_client.core.endpoints import Endpoints
 from lockkeeper_client.core.errors import CLASSES
 from lockkeeper_client.core.holds import HoldState
@@ -198,7 +198,7 @@ def test_an_upgrade_whose_grant_is_not_understood_is_withdrawn(cluster: Cluster)
 def test_an_upgrade_that_is_granted_at_the_end_of_its_wait_succeeds(cluster: Cluster) -> None:
     """The wait is over, and the withdrawal answers that the upgrade was granted: the caller gets the grant."""
     cluster.queued = True
-    cluster.run(upgrade(cluster.hold, MILLISECOND))
+    cluster.run(upgrade(cluster.hold, 0))
     assert cluster.paths == ["upgrade", "withdraw"]
     assert cluster.hold.token == int(EXCLUSIVE) and not cluster.hold.upgrades
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::call::RequestContext;
@@ -73,6 +73,14 @@ impl<S: LockService> Settled<S> {
     }
 }
 
+/// Whether a request has a place in the queue, and behind which hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queued {
+    No,
+    Behind,
+    BehindCached,
+}
+
 /// Returns how long an acquire may wait for its answer; `None` if it does not wait.
 pub(super) fn poll(wait_ms: Option<u64>, poll_ms: Option<u64>) -> Result<Option<Duration>, Invalid> {
     let (poll_ms, wait_ms) = (bounded(poll_ms)?, wait_ms.unwrap_or(0));
@@ -93,7 +101,8 @@ pub(super) fn bounded(poll_ms: Option<u64>) -> Result<Option<u64>, Invalid> {
 
 impl<S: LockService> RequestContext<S> {
     /// Submits a request that claims a lock, and waits for its outcome; if it waits in the queue, until the poll is
-    /// over. Without a poll, a request that waits because of an earlier copy returns its place at once.
+    /// over. Without a poll, a request that waits because of an earlier copy returns its place at once. Behind a cached
+    /// hold it waits a little, because the cluster lets even a request without a wait stand there.
     ///
     /// If the caller disconnects, a request that it named keeps its place, and another one is withdrawn. The same holds
     /// for an error that leaves the outcome unknown.
@@ -106,18 +115,25 @@ impl<S: LockService> RequestContext<S> {
         let (service, tasks, clock) = (self.service.clone(), api.tasks.clone(), Arc::clone(&api.clock));
         let open = (!named).then_some(cancel);
         let mut guard = CancelOnDrop { service, tasks, clock, open, place: Some(place) };
-        let (attempts, queued, mut ahead) = (Attempts::default(), Notify::new(), None);
+        let (attempts, mut ahead) = (Attempts::default(), None);
+        let (queued, mut is_queued) = watch::channel(Queued::No);
         let attempt = || attempts.submit(&self.service, call);
         let stands = |place: &Place| {
             ahead = Some(place.clone());
-            queued.notify_one();
+            let cached = place.held_by.as_ref().is_some_and(|holder| holder.cached);
+            queued.send_replace(if cached { Queued::BehindCached } else { Queued::Behind });
         };
         // A poll ends only after the request has its place.
         let over = async {
             if let Some(poll) = poll {
                 sleep(poll).await;
             }
-            queued.notified().await;
+            let found = is_queued.wait_for(|queued| *queued != Queued::No).await;
+            let behind_cached = found.is_ok_and(|queued| *queued == Queued::BehindCached);
+            if poll.is_none() && behind_cached {
+                // Log time decides, a little later than this clock.
+                sleep(Duration::from_millis(2 * limits::TRY_BEHIND_CACHED_MS)).await;
+            }
         };
         let mut retry = api.retry();
         let answered = tokio::select! {
@@ -209,6 +225,19 @@ mod tests {
         let call = acquire(&context);
         let settled = timeout(SECOND, context.settle(&call, true, None)).await.expect("at once").expect("a place");
         assert!(matches!(&settled.reply.outcome, Outcome::Queued(place) if place.place == 3), "{:?}", settled.reply);
+    }
+
+    /// Behind a cached hold, a request without a wait is not answered before the cluster has decided, if it does so in
+    /// time.
+    #[tokio::test(start_paused = true)]
+    async fn a_try_behind_a_cached_hold_is_not_answered_at_once() {
+        let fake = Fake::new();
+        fake.queue_behind_cached();
+        let (context, _stop) = context(&fake);
+        let (call, decided) = (acquire(&context), Duration::from_millis(limits::TRY_BEHIND_CACHED_MS));
+        assert!(timeout(decided, context.settle(&call, true, None)).await.is_err(), "answered before the outcome");
+        let settled = timeout(SECOND, context.settle(&call, true, None)).await.expect("in time").expect("a place");
+        assert!(matches!(&settled.reply.outcome, Outcome::Queued(_)), "{:?}", settled.reply);
     }
 
     /// A copy of a request whose wait was over before, or that was withdrawn, names no obstacle: the lock may be free.

@@ -12,8 +12,9 @@ use super::super::call::{Api, RequestContext};
 use crate::clock::{Clock, Instant};
 use crate::limits;
 use crate::model::{
-    Acquire, Attachment, Checked, Command, FencingToken, Grant, LockName, LogTime, Namespace, Outcome, Part, Place,
-    Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState, Totals, WallTime,
+    Acquire, Attachment, Checked, Command, FencingToken, Grant, HolderView, LockName, LogTime, Namespace, Outcome,
+    Part, Place, Query, QueryReply, QueryResult, Refusal, RenewalTarget, Reply, SessionId, TokenState, Totals,
+    WallTime,
 };
 use crate::net::{CertificateState, ConnectionsMax};
 use crate::rpc::Tasks;
@@ -21,6 +22,7 @@ use crate::service::{
     Call, ClaimRef, Download, EventSender, Events, Freshness, LockService, Operation, RenewalCall, ServerInfo,
     ServiceError, Status, Subscription,
 };
+use crate::shapes::tests::holder;
 
 /// TTL of each session.
 pub(in crate::http::api) const TTL: Duration = Duration::from_secs(10);
@@ -91,6 +93,8 @@ struct Inner {
     silent: bool,
     /// The place that acquires get; they are granted if there is none.
     place: Option<u64>,
+    /// Whether a cached hold is before that place.
+    behind_cached: bool,
     /// Whether the waits of all acquires are over.
     waits_are_over: bool,
     /// When the last grant or its lease ends.
@@ -137,6 +141,11 @@ impl Fake {
     /// Gives each acquire from now on this place in the queue, and the same place to acquires that wait already.
     pub(in crate::http::api) fn queue_acquires(&self, place: u64) {
         self.with(|inner| inner.place = Some(place));
+    }
+
+    /// Gives each acquire from now on the first place behind a cached hold.
+    pub(in crate::http::api) fn queue_behind_cached(&self) {
+        self.with(|inner| (inner.place, inner.behind_cached) = (Some(1), true));
     }
 
     /// Answers each acquire from now on that its wait is over.
@@ -202,7 +211,9 @@ impl Fake {
     /// Returns the place of an acquire that waits.
     fn queued(&self) -> Option<Place> {
         let lock = LockName::parse("a").expect("legal");
-        self.with(|inner| inner.place).map(|place| Place { lock, place, sequence: 88, held_by: None })
+        let (place, behind_cached) = self.with(|inner| (inner.place, inner.behind_cached));
+        let held_by = behind_cached.then(|| Box::new(HolderView { cached: true, ..holder() }));
+        place.map(|place| Place { lock, place, sequence: 88, held_by })
     }
 
     /// Returns the deadline that a renewal sets.

@@ -6,7 +6,7 @@ from typing import Any
 from .clock import MILLISECOND, SECOND
 from .errors import Error, NotAcquired, OutcomeUnknown
 from .link import Answer, Link, milliseconds
-from .retry import UNDECIDED, Retry, pause
+from .retry import UNDECIDED, Retry
 from .steps import Steps, Stop
 
 POLL_MAX = 10 * SECOND
@@ -17,9 +17,6 @@ LATE_MAX = 30 * SECOND
 """How late a copy of a request may arrive that a withdrawal waits for."""
 LAST_POLL_SLACK = 5 * SECOND
 """A node lets the last poll of a wait last longer, so that the cluster decides the end of the wait."""
-TRY_MAX = SECOND
-"""A request that does not wait stands for at most 250 ms of log time behind a cached hold, which may be released."""
-TRY_PAUSE = 25 * MILLISECOND
 
 Send = Callable[[dict[str, int], int], Steps[Answer]]
 """Makes one attempt with the fields of the wait, within a timeout in ns."""
@@ -48,7 +45,6 @@ class Poll:
         self._lasts = lasts
         self._undecided = undecided
         self._ends = None if wait is None else link.clock() + wait
-        self._try_ends = link.clock() + TRY_MAX if wait is not None and wait < MILLISECOND else 0
         self._retry = link.retry(stop)
         self._held_by: Any = None
 
@@ -103,9 +99,7 @@ class Poll:
             self._retry.in_doubt = True
             self._held_by = answer.body.get("held_by") or self._held_by
             if self._left == 0:
-                if self._try_ends <= self._link.clock():
-                    return None
-                yield from pause(TRY_PAUSE, self._link.clock, self._stop)
+                return None
 
     def _attempt(self, timeout: int) -> Steps[Answer]:
         left = self._left
