@@ -89,6 +89,11 @@ def test_the_child_of_a_fork_uses_no_cached_hold_of_its_parent(nodes: Nodes) -> 
     program = _program(
         nodes,
         """
+        from lockkeeper_client.core import cached
+
+        # On a busy machine the first stream may take long to begin.
+        cached.FIRST_STREAM_WAIT *= 60
+
         def use():
             with lk.lock("process-cached", wait=30, cached=True) as hold:
                 return hold.token

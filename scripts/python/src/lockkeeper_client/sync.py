@@ -111,7 +111,9 @@ class Session(_Sessions):
         if not (threads.spawn(keep.keep(state), self._wakes[0], "lockkeeper-keep") or exiting()):
             self.close()
             raise Unavailable("no thread can be started, so nothing would renew the session")
-        threads.spawn(follow(state), self._wakes[1], "lockkeeper-follow")
+        if not threads.spawn(follow(state), self._wakes[1], "lockkeeper-follow"):
+            # No cached acquire waits for the stream.
+            state.first_stream = False
 
     @property
     def id(self) -> str:

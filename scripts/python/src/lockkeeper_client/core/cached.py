@@ -10,6 +10,8 @@ from contextlib import suppress
 from .clock import SECOND
 from .errors import Error
 from .holds import HoldState
+from .link import Answer
+from .retry import UNDECIDED, Retry
 from .session import Session
 from .steps import Pause, Step, Steps
 
@@ -33,7 +35,7 @@ def take(session: Session, name: str) -> Steps[HoldState | None]:
     # With asyncio a loop of such uses lets other tasks run only here.
     step: Step = Pause(0)
     yield step
-    while session.first_stream and clock() - began < FIRST_STREAM_WAIT:
+    while session.first_stream and session.ended is None and clock() - began < FIRST_STREAM_WAIT:
         step = Pause(FIRST_STREAM_WAIT // 200)
         yield step
     with session.lock:
@@ -70,6 +72,11 @@ def keep_unused(hold: HoldState) -> bool:
 
 def give_up(session: Session, holds: list[HoldState]) -> None:
     """Keeps these holds no longer: unused ones are released in the background, and others at the end of their use."""
+    release_later(session, keep_no_longer(session, holds))
+
+
+def keep_no_longer(session: Session, holds: list[HoldState]) -> list[HoldState]:
+    """Ends the keeping of these holds. Returns the unused ones, which the caller is to release."""
     with session.lock:
         for hold in holds:
             hold.kept_by = None
@@ -77,6 +84,11 @@ def give_up(session: Session, holds: list[HoldState]) -> None:
         for hold in unused:
             session.remove(hold)
             hold.released = True
+    return unused
+
+
+def release_later(session: Session, unused: list[HoldState]) -> None:
+    """Releases these holds in the background."""
     if unused:
         session.link.spawn(_release(session, unused))
 
@@ -100,13 +112,21 @@ def _is_kept(hold: HoldState) -> bool:
 
 
 def _release(session: Session, holds: list[HoldState]) -> Steps[None]:
-    """Releases holds at the cluster. Each is repeated until it is answered or the session has ended."""
+    """Releases holds at the cluster. Each release is repeated until it is answered or the session has ended."""
     for hold in holds:
-        number = session.draw()[0]
-        fields = {"lock": next(iter(hold.tokens)), "token": str(hold.token), "request": str(number)}
+        name = next(iter(hold.tokens))
         retry = session.link.retry(lambda: session.ended, session.link.passing, session.ttl * 1_000)
         try:
-            yield from session.until_answered(retry, "release", fields, number)
+            yield from _released(session, retry, name, hold.token)
+        except UNDECIDED:
+            # A later attempt may be permitted. The holds behind it do not wait for that.
+            session.link.spawn(_released(session, session.patient(), name, hold.token))
         except Error as error:
             with suppress(Exception):
                 log.debug("the release of the unused hold %s ended: %s", hold, error)
+
+
+def _released(session: Session, retry: Retry, name: str, token: int) -> Steps[Answer]:
+    number = session.draw()[0]
+    fields = {"lock": name, "token": str(token), "request": str(number)}
+    return (yield from session.until_answered(retry, "release", fields, number))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from .cached import give_up
+from .cached import keep_no_longer, release_later
 from .holds import HoldState
 from .session import Session
 
@@ -31,8 +31,11 @@ def apply(session: Session, name: str, fields: dict[str, Any]) -> None:
         if not holds:
             # A grant whose hold is added from now on finds it here.
             session.early.append((name, fields))
+        # A use that ends in another thread must not pass the hold on before the change.
+        unused = _change(session, holds, name, fields)
+    release_later(session, unused)
     for hold in holds:
-        _happened(session, hold, name, fields)
+        _report(session, hold, name, fields)
 
 
 def replay(session: Session, hold: HoldState) -> None:
@@ -42,7 +45,8 @@ def replay(session: Session, hold: HoldState) -> None:
         for event in early:
             session.early.remove(event)
     for name, fields in early:
-        _happened(session, hold, name, fields)
+        release_later(session, _change(session, [hold], name, fields))
+        _report(session, hold, name, fields)
 
 
 def explain(session: Session, hold: HoldState, records: Iterable[dict[str, Any]]) -> None:
@@ -50,7 +54,8 @@ def explain(session: Session, hold: HoldState, records: Iterable[dict[str, Any]]
     for record in records:
         name = str(record.get("event") or "")
         if name in LOSSES and _concerns(hold, name, record):
-            _happened(session, hold, name, record)
+            _change(session, [hold], name, record)
+            _report(session, hold, name, record)
             return
 
 
@@ -60,21 +65,31 @@ def _concerns(hold: HoldState, name: str, fields: dict[str, Any]) -> bool:
     return token is not None and str(token) in map(str, hold.tokens.values())
 
 
-def _happened(session: Session, hold: HoldState, name: str, fields: dict[str, Any]) -> None:
-    # Records of the history have the words of an operator as their reason.
-    by, why = str(fields.get("by") or ""), str(fields.get("why") or fields.get("reason") or "")
+def _change(session: Session, holds: list[HoldState], name: str, fields: dict[str, Any]) -> list[HoldState]:
+    """Changes what the client knows of the holds. Returns the unused ones, which the session is to release."""
     if name in REQUESTS:
-        give_up(session, [hold])
-        if name == "revoke-requested":
-            hold.asked(by, why)
-        return
-    if name == "expired":
-        # The reason is the cluster's, for example that the longest time of the hold is over.
-        reason = str(fields.get("reason") or LOSSES[name])
-        hold.lose(reason, reason)
-    else:
-        hold.lose(
-            LOSSES[name], " ".join(word for word in (LOSSES[name], by and f"by {by}", why and f"({why})") if word)
-        )
-    hold.report()
-    session.remove(hold)
+        return keep_no_longer(session, holds)
+    for hold in holds:
+        if name == "expired":
+            # The reason is the cluster's, for example that the longest time of the hold is over.
+            reason = str(fields.get("reason") or LOSSES[name])
+            hold.lose(reason, reason)
+        else:
+            by, why = _words(fields)
+            words = (LOSSES[name], by and f"by {by}", why and f"({why})")
+            hold.lose(LOSSES[name], " ".join(word for word in words if word))
+    return []
+
+
+def _report(session: Session, hold: HoldState, name: str, fields: dict[str, Any]) -> None:
+    """Calls the program's functions, without a lock."""
+    if name == "revoke-requested":
+        hold.asked(*_words(fields))
+    elif name in LOSSES:
+        hold.report()
+        session.remove(hold)
+
+
+def _words(fields: dict[str, Any]) -> tuple[str, str]:
+    """Returns the client that acted, and why. Records of the history have the words of an operator as their reason."""
+    return str(fields.get("by") or ""), str(fields.get("why") or fields.get("reason") or "")

@@ -15,6 +15,8 @@ WAIT_MAX = 7 * 24 * 60 * 60 * SECOND
 """In a session this wait lasts as long as the session."""
 LATE_MAX = 30 * SECOND
 """How late a copy of a request may arrive that a withdrawal waits for."""
+TRY_MAX = SECOND // 2
+"""A node lets a request without a wait stand for this long behind a cached hold, which may be released."""
 LAST_POLL_SLACK = 5 * SECOND
 """A node lets the last poll of a wait last longer, so that the cluster decides the end of the wait."""
 
@@ -103,16 +105,14 @@ class Poll:
 
     def _attempt(self, timeout: int) -> Steps[Answer]:
         left = self._left
-        if left < MILLISECOND:
-            return self._send({}, timeout)
         waits = {"wait_ms": milliseconds(left), "poll_ms": milliseconds(min(left, POLL_MAX))}
-        return self._send(waits, _waiting(left) + timeout)
+        return self._send({} if left < MILLISECOND else waits, _waiting(left) + timeout)
 
 
 def _waiting(left: int) -> int:
     """Returns how long a node may let a request wait before it answers, if `left` ns of the wait are left."""
     if left < MILLISECOND:
-        return 0
+        return TRY_MAX
     return POLL_MAX if POLL_MAX < left else left + LAST_POLL_SLACK
 
 
