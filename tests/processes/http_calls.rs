@@ -66,11 +66,20 @@ async fn a_lease_is_taken_and_given_back() {
 async fn a_try_gets_the_lock_of_a_cached_hold() {
     let (cluster, port) = at_a_follower().await;
     let session = cluster.client().session().open().await.expect("a session");
-    let use_of_it = session.lock("kept").cached().acquire().await.expect("granted");
-    use_of_it.release().await.expect("released");
-    assert_eq!(port.get("locks?lock=kept").body["holders"][0]["cached"], true);
-    let tried = port.post("acquire", json!({"lock": "kept", "lease_ms": 60_000}));
-    assert_eq!((tried.status, &tried.body["state"]), (200, &json!("granted")));
+    let mut granted = false;
+    // On a busy machine the release may take longer than the cluster lets a request without a wait stand.
+    for _ in 0..10 {
+        let in_use = session.lock("kept").cached().acquire().await.expect("granted");
+        in_use.release().await.expect("released");
+        assert_eq!(port.get("locks?lock=kept").body["holders"][0]["cached"], true);
+        let tried = port.post("acquire", json!({"lock": "kept", "lease_ms": 60_000}));
+        granted = tried.status == 200 && tried.body["state"] == "granted";
+        if granted {
+            break;
+        }
+        tried.is_problem(409, "not-acquired", "retry");
+    }
+    assert!(granted, "no try was granted");
     session.close().await.expect("closed");
 }
 

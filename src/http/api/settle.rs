@@ -120,7 +120,8 @@ impl<S: LockService> RequestContext<S> {
         let attempt = || attempts.submit(&self.service, call);
         let stands = |place: &Place| {
             ahead = Some(place.clone());
-            let cached = place.held_by.as_ref().is_some_and(|holder| holder.cached);
+            // Only the first request stands there without a wait.
+            let cached = place.place == 1 && place.held_by.as_ref().is_some_and(|holder| holder.cached);
             queued.send_replace(if cached { Queued::BehindCached } else { Queued::Behind });
         };
         // A poll ends only after the request has its place.
