@@ -25,6 +25,8 @@ use crate::clock::{Clock, Instant};
 use crate::limits::{AUDIT_REFUSALS_A_SECOND, AUDIT_SECOND_MS};
 use crate::mutex::Mutex;
 
+/// The act of a request that a web page sent.
+pub(crate) const CALL_FROM_PAGE: &str = "call-from-page";
 /// The fact with the number of refusals that were left out.
 const LEFT_OUT: &str = "refusals_left_out";
 
@@ -78,8 +80,8 @@ impl AuditLog {
         self.file.lock().append(record, &at(&*self.clock))
     }
 
-    /// Adds a line about a refusal: at most one a second for each source, and few in all. The next line contains the
-    /// number of those that were left out.
+    /// Adds a line about a refusal: at most one a second for each source, and few in all. Web pages are a separate
+    /// source. The next line contains the number of those that were left out.
     ///
     /// # Errors
     /// The line cannot be written. Then a later one counts it.
@@ -87,7 +89,9 @@ impl AuditLog {
         let from = record.from.as_deref().unwrap_or_default();
         // Each connection of a host has another port.
         let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
-        let source = format!("{} {host}", record.principal);
+        // Pages must not hide what other programs of the same host do.
+        let of_page = if record.act == CALL_FROM_PAGE { CALL_FROM_PAGE } else { "" };
+        let source = format!("{of_page} {} {host}", record.principal);
         let Some(unwritten) = self.admit(source) else { return Ok(()) };
         if unwritten != 0 {
             record.facts.insert(LEFT_OUT, unwritten.to_string());

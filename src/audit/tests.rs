@@ -159,6 +159,17 @@ fn a_flood_of_refusals_writes_few_lines() {
     assert_eq!(left_out.sum::<usize>(), 200 - AUDIT_REFUSALS_A_SECOND);
 }
 
+/// Requests that a web page sends take no line from the other refusals of their host.
+#[test]
+fn pages_are_a_separate_source() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = log(&folder);
+    for act in [CALL_FROM_PAGE, CALL_FROM_PAGE, "login", "login"] {
+        log.write_refusal(record(act)).expect("written");
+    }
+    assert_eq!(log.end().0, 2);
+}
+
 /// what a flood left out is counted also if no refusal follows it, once.
 #[test]
 fn the_end_of_a_flood_is_counted() {

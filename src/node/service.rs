@@ -14,6 +14,7 @@ use super::forward::{Forward, Forwarded, unexpected};
 use super::proof::{replace_proof, shown, shown_by};
 use super::rate_limit::ends_of_any_caller;
 use super::{Node, validate};
+use crate::audit::CALL_FROM_PAGE;
 use crate::auth::{ClusterRight, Denied, Who};
 use crate::faults::{self, Fault};
 use crate::limits;
@@ -54,7 +55,7 @@ impl LockService for Node {
 
     fn page_refused(&self, source: Source, from: Option<SocketAddr>, refusal: &ServiceError) {
         let caller = Caller { source, who: Who::Anonymous, from };
-        drop(Self { caller, ..self.clone() }.noted("call-from-page", refusal.clone()));
+        drop(Self { caller, ..self.clone() }.noted(CALL_FROM_PAGE, refusal.clone()));
     }
 
     async fn whoami(&self) -> Result<Principal, ServiceError> {

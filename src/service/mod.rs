@@ -66,8 +66,8 @@ pub trait LockService: Clone + Debug + Send + Sync + 'static {
         Ok(self.clone())
     }
 
-    /// Records that a port refused a request from this source before it asked who calls, because a web page sent the
-    /// request. A service without records ignores that.
+    /// Records that a port refused a request from this source before it determined the caller, because a web page sent
+    /// the request. A service without records ignores that.
     fn page_refused(&self, _source: Source, _from: Option<SocketAddr>, _refusal: &ServiceError) {}
 
     /// Returns the principal of this handle's caller; `anonymous` if the service does not know its callers.
