@@ -84,6 +84,6 @@ fn done(outcome: Outcome) -> Result<(), ClientError> {
 }
 
 fn broken(outcome: Outcome) -> Result<BreakReport, ClientError> {
-    let Outcome::Broken(breach) = outcome else { return Err(ClientError::unexpected(outcome)) };
-    Ok(*breach)
+    let Outcome::Broken(report) = outcome else { return Err(ClientError::unexpected(outcome)) };
+    Ok(*report)
 }

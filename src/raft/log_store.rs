@@ -149,8 +149,11 @@ impl RaftLogStorage<Types> for LogStore {
         self.clone()
     }
 
-    /// Makes the vote durable. That a candidate of a durable vote was elected is not written: it allows nothing that
-    /// the vote does not allow, and no node starts as the leader. So an election waits for two syncs less.
+    /// Makes the vote durable. That the candidate of the last vote was elected is not written: it allows nothing that
+    /// the vote does not allow, and no node starts as the leader. Raft has awaited the save of the last vote, so it is
+    /// durable. So an election waits for two syncs less.
+    ///
+    /// After a start the node knows its leader from that leader's next message.
     async fn save_vote(&mut self, vote: &RaftVote) -> io::Result<()> {
         let vote = to_vote(vote);
         if vote.committed && self.wal.state().vote == Some(Vote { committed: false, ..vote }) {

@@ -43,13 +43,13 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    pub(crate) fn new(lock: &LockName, breach: &BreakReport, now: LogTime) -> Self {
+    pub(crate) fn new(lock: &LockName, report: &BreakReport, now: LogTime) -> Self {
         Self {
-            broken: breach.done,
+            broken: report.done,
             lock: lock.to_string(),
-            holder: Holder::new(&breach.holder, now),
-            last_seen_ms: breach.last_seen.map(|seen| now.ms_since(seen)),
-            next: breach.next.as_ref().map(|waiter| Waiter::new(waiter, now)),
+            holder: Holder::new(&report.holder, now),
+            last_seen_ms: report.last_seen.map(|seen| now.ms_since(seen)),
+            next: report.next.as_ref().map(|waiter| Waiter::new(waiter, now)),
         }
     }
 }

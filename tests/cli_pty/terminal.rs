@@ -63,7 +63,7 @@ fn stopping_and_continuing_works_both_ways() {
 #[test]
 fn continuing_too_late_is_loss() {
     // The shell prints the text of the job, so that text must not contain what the trap prints.
-    // Without a child: between fork and exec of a child, some shells stop only after that child, which has stopped.
+    // Without a child: some shells wait for a child that was stopped between its fork and its exec, and do not stop.
     let command = "trap \"echo cont$((1+1))\" CONT; echo ready; while :; do :; done";
     let line = format!("LASTS_MS=4000 {}", in_shell(command));
     let mut screen = shell(&format!("set -m; {line}; echo \"stopped $?\"; read typed; fg; echo \"code $?\""));

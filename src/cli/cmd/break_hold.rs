@@ -29,22 +29,22 @@ pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: 
     // Read before the break, so that an error here is not mistaken for an error of the break. Ages count from this
     // time.
     let (view, now) = client.inspect(name.as_str()).await.map(|read| (read.value, read.now))?;
-    let breach = if dry_run {
+    let report = if dry_run {
         client.would_break(name.as_str(), token).await
     } else {
         client.break_hold(name.as_str(), token, why.as_str()).await
     };
-    let breach = breach.map_err(|error| no_hold(error, token))?;
-    output.answer(&Broken::new(&name, &breach, now), || break_text(&view, &breach, now))
+    let report = report.map_err(|error| no_hold(error, token))?;
+    output.answer(&Broken::new(&name, &report, now), || break_text(&view, &report, now))
 }
 
 /// The text of a break, with what the lock was like just before it.
-fn break_text(view: &LockView, breach: &BreakReport, now: LogTime) -> String {
-    let (did, next) = if breach.done { ("broken", "next is") } else { ("would be broken", "next would be") };
-    let holder = &breach.holder;
-    let seen = breach.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));
+fn break_text(view: &LockView, report: &BreakReport, now: LogTime) -> String {
+    let (did, next) = if report.done { ("broken", "next is") } else { ("would be broken", "next would be") };
+    let holder = &report.holder;
+    let seen = report.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));
     let others = view.holders.iter().any(|other| other.token != holder.token);
-    let next = match &breach.next {
+    let next = match &report.next {
         Some(waiter) => {
             let session = waiter.session.map_or(String::new(), |session| format!(", session {session}"));
             format!("{next} {}{session}", called(&waiter.metadata))
@@ -69,8 +69,8 @@ mod tests {
     /// The JSON of a break has the same holder as `show`, and null for fields that do not apply.
     #[test]
     fn a_break_has_the_holder_that_show_has() {
-        let breach = BreakReport { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };
-        let broken = value(&Broken::new(&lock().name, &breach, LogTime(2_000)));
+        let report = BreakReport { done: false, holder: holder(), last_seen: Some(LogTime(1_500)), next: None };
+        let broken = value(&Broken::new(&lock().name, &report, LogTime(2_000)));
         assert_eq!(broken["holder"], value(&Holder::new(&holder(), LogTime(2_000))));
         let rest = [&broken["broken"], &broken["lock"], &broken["last_seen_ms"], &broken["next"]];
         assert_eq!(rest, [&json!(false), &json!("nightly"), &json!(500), &Value::Null]);
@@ -80,7 +80,7 @@ mod tests {
     /// than this hold, or no client waits.
     #[test]
     fn a_break_without_a_next_holder_says_why() {
-        let breach = BreakReport { done: true, holder: holder(), last_seen: None, next: None };
+        let report = BreakReport { done: true, holder: holder(), last_seen: None, next: None };
         let alone = LockView { holders: vec![holder()], ..LockView::free(lock()) };
         let (session, owner, metadata, since) = (None, None, Metadata::default(), LogTime(0));
         let waiter = WaiterView { place: 1, sequence: 1, session, owner, mode: Mode::Exclusive, metadata, since };
@@ -92,7 +92,7 @@ mod tests {
             (awaited, "broken; the first waiter still waits"),
             (shared, "broken; other clients still hold the lock"),
         ] {
-            let text = break_text(&view, &breach, LogTime(2_000));
+            let text = break_text(&view, &report, LogTime(2_000));
             assert!(text.starts_with("nightly: the hold of ann") && text.ends_with(end), "{text}");
         }
     }

@@ -158,12 +158,12 @@ fn outcomes() -> Vec<Outcome> {
     let metadata = Metadata { who: text(999).as_str().into(), ..metadata() };
     let metadata = Metadata { why: metadata.who.clone(), ..metadata };
     let link = DeadlockLink::new((session(), owner()), &metadata, lock(), WaitReason::Closed);
-    let breach = BreakReport { done: true, holder: seen(), last_seen: Some(TIME), next: Some(next) };
+    let report = BreakReport { done: true, holder: seen(), last_seen: Some(TIME), next: Some(next) };
     let place = Place { lock: lock().name, place: u64::MAX, sequence: u64::MAX, held_by: Some(Box::new(seen())) };
     vec![
         Outcome::GrantedSet(vec![(lock().name, grant); limits::LOCKS_A_SET_MAX]),
         Outcome::Queued(place),
-        Outcome::Broken(Box::new(breach)),
+        Outcome::Broken(Box::new(report)),
         Outcome::Refused(Refusal::Held {
             lock: lock(),
             holder: Some(Box::new(seen())),

@@ -34,8 +34,8 @@ fn a_dry_run_reports_what_the_break_does() {
                 // Holds that the sweep left past their deadline end before the break, so the answer may differ.
                 let Some((lock, answered)) = answered.filter(|_| !due) else { continue };
                 let QueryResult::WouldBreak(mut answered) = answered else { panic!("scenario {seed}: another answer") };
-                if let Outcome::Broken(breach) = &mut answered {
-                    if let Some(next) = &breach.next {
+                if let Outcome::Broken(report) = &mut answered {
+                    if let Some(next) = &report.next {
                         let QueryResult::Lock(view) = watched.machine.query(&Query::Inspect { lock }).answer else {
                             panic!("scenario {seed}: no lock")
                         };
@@ -43,8 +43,8 @@ fn a_dry_run_reports_what_the_break_does() {
                         assert!(!waits, "scenario {seed}: {next:?} waits after {one:?}");
                         passed_on += 1;
                     }
-                    assert!(!breach.done, "scenario {seed}: {one:?}");
-                    breach.done = true;
+                    assert!(!report.done, "scenario {seed}: {one:?}");
+                    report.done = true;
                     broken += 1;
                 } else {
                     refused += 1;

@@ -111,11 +111,11 @@ impl Names {
             Outcome::Released { left } => format!("released left={left}"),
             Outcome::Downgraded => "downgraded".into(),
             Outcome::Done => "done".into(),
-            Outcome::Broken(breach) => {
-                let what = if breach.done { "broken" } else { "would be broken" };
-                let seen = breach.last_seen.map_or(String::new(), |at| format!(" seen={}", time(at.0)));
-                let next = breach.next.as_ref().map_or("none".into(), |waiter| self.waiter(waiter));
-                format!("{what}: {}{seen}; next {next}", self.holder(&breach.holder))
+            Outcome::Broken(report) => {
+                let what = if report.done { "broken" } else { "would be broken" };
+                let seen = report.last_seen.map_or(String::new(), |at| format!(" seen={}", time(at.0)));
+                let next = report.next.as_ref().map_or("none".into(), |waiter| self.waiter(waiter));
+                format!("{what}: {}{seen}; next {next}", self.holder(&report.holder))
             }
             Outcome::HandedOver { token, to } => {
                 format!("handed over to {} token={token}", self.session(to.session))

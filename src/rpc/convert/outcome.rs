@@ -27,7 +27,7 @@ wire_oneof! {
         Released = Released { left },
         Downgraded,
         Done,
-        Broken(breach),
+        Broken(report),
         HandedOver = HandedOver { token, to },
         Freed { locks },
         Refused(refused),
