@@ -178,7 +178,7 @@ fn counted(count: usize, noun: &str) -> String {
 
 fn sentence(broken: usize, faults: &[FaultGap]) -> String {
     let count = counted(faults.len(), "fault");
-    let longest = faults.iter().map(|of| of.gap.next_grant_us / 1000).max().unwrap_or(0);
+    let longest = faults.iter().map(|of| of.gap.next_grant_us.div_ceil(1000)).max().unwrap_or(0);
     if broken != 0 {
         let broken = counted(broken, "time");
         return format!("Promises were BROKEN {broken} in {count}: do not use this build for real locks.");
