@@ -22,8 +22,8 @@ pub const SHARED_LOCKS_READ_MAX: usize = 100;
 /// Time in which all screens of a node show the same status and the same summary of a namespace.
 pub const SUMMARY_MS: u64 = 1_000;
 /// A summary is read again only after this multiple of the time that the last one took, so that the reads of a very
-/// large namespace take a fortieth of one processor at most.
-pub const SUMMARY_REST_FACTOR: u32 = 40;
+/// large namespace take a hundredth of one processor at most.
+pub const SUMMARY_REST_FACTOR: u32 = 100;
 /// Namespaces whose summaries a node remembers.
 pub const SUMMARIES_MAX: usize = 64;
 /// Time over which the overview counts grants.
