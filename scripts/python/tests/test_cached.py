@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -289,11 +290,17 @@ def test_an_event_concerns_a_use_that_ends_meanwhile(
     class Before:
         """The lock of the session, which another thread gets as soon as it is free."""
 
+        depth = 0
+
         def __enter__(self) -> None:
             lock.acquire()
+            self.depth += 1
 
         def __exit__(self, *error: object) -> None:
             lock.release()
+            self.depth -= 1
+            if self.depth:
+                return
             monkeypatch.undo()
             if event == "broken":
                 with pytest.raises(LockLost):
@@ -307,6 +314,29 @@ def test_an_event_concerns_a_use_that_ends_meanwhile(
     assert cluster.acquire().token == 2
 
 
+def test_the_log_of_a_loss_is_written_without_the_lock(cluster: Cluster) -> None:
+    """A handler of the program's log may wait for another thread, which needs the lock of the session."""
+    hold = cluster.acquire()
+    written: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            other = threading.Thread(target=cluster.session.watched)
+            other.start()
+            other.join(SOON)
+            written.append("late" if other.is_alive() else "in time")
+
+    handler, log = Handler(), logging.getLogger("lockkeeper_client")
+    log.addHandler(handler)
+    try:
+        apply(cluster.session, "broken", {"token": "1"})
+    finally:
+        log.removeHandler(handler)
+    assert written == ["in time"]
+    with pytest.raises(LockLost):
+        hold.check()
+
+
 def test_a_refused_release_is_repeated(cluster: Cluster) -> None:
     """A release that a node does not permit now is repeated. The holds after it are released meanwhile."""
     for name in ("a", "b"):
@@ -315,6 +345,7 @@ def test_a_refused_release_is_repeated(cluster: Cluster) -> None:
     give_up(cluster.session, cluster.session.watched())
     calls = cluster.settle()
     assert sorted(set(calls)) == ["acquire a", "acquire b", "release 1", "release 2"] and len(calls) == 5
+    assert calls[2] == calls[4] != calls[3]
 
 
 def test_a_new_session_waits_for_its_stream() -> None:

@@ -10,8 +10,7 @@ from contextlib import suppress
 from .clock import SECOND
 from .errors import Error
 from .holds import HoldState
-from .link import Answer
-from .retry import UNDECIDED, Retry
+from .retry import UNDECIDED, Backoff, pause
 from .session import Session
 from .steps import Pause, Step, Steps
 
@@ -38,12 +37,12 @@ def take(session: Session, name: str) -> Steps[HoldState | None]:
     while session.first_stream and session.ended is None and clock() - began < FIRST_STREAM_WAIT:
         step = Pause(FIRST_STREAM_WAIT // 200)
         yield step
+    renewed = session.ended is None and clock() - session.validity.answered < session.ttl // 2
     with session.lock:
         hold = session.unused.get(name)
         if hold is None:
             return None
-        renewed = clock() - session.validity.answered < session.ttl // 2
-        if renewed and hold.lost is None:
+        if renewed and not hold.ended:
             del session.unused[name]
             return hold
     give_up(session, [hold])
@@ -53,11 +52,13 @@ def take(session: Session, name: str) -> Steps[HoldState | None]:
 def keep_unused(hold: HoldState) -> bool:
     """Keeps a hold at the end of its use for the next one, under the same token. Returns whether the session did so."""
     session, name = hold.session, next(iter(hold.tokens))
+    if hold.lost is not None:
+        return False
     with session.lock:
         if hold.released:
             # Another thread has ended the same use.
             return True
-        if not _is_kept(hold) or hold.lost is not None or name in session.unused:
+        if not _is_kept(hold) or hold.ended or name in session.unused:
             return False
         session.remove(hold)
         hold.released = True
@@ -112,21 +113,26 @@ def _is_kept(hold: HoldState) -> bool:
 
 
 def _release(session: Session, holds: list[HoldState]) -> Steps[None]:
-    """Releases holds at the cluster. Each release is repeated until it is answered or the session has ended."""
-    for hold in holds:
-        name = next(iter(hold.tokens))
-        retry = session.link.retry(lambda: session.ended, session.link.passing, session.ttl * 1_000)
-        try:
-            yield from _released(session, retry, name, hold.token)
-        except UNDECIDED:
-            # A later attempt may be permitted. The holds behind it do not wait for that.
-            session.link.spawn(_released(session, session.patient(), name, hold.token))
-        except Error as error:
-            with suppress(Exception):
-                log.debug("the release of the unused hold %s ended: %s", hold, error)
-
-
-def _released(session: Session, retry: Retry, name: str, token: int) -> Steps[Answer]:
-    number = session.draw()[0]
-    fields = {"lock": name, "token": str(token), "request": str(number)}
-    return (yield from session.until_answered(retry, "release", fields, number))
+    """Releases holds at the cluster. A release that has no final answer is repeated after the others."""
+    numbers = {hold: 0 for hold in holds}
+    backoff = Backoff(session.link.clock)
+    while numbers and session.ended is None:
+        failed: Error | None = None
+        for hold, number in list(numbers.items()):
+            retry = session.link.retry(lambda: session.ended, session.link.passing)
+            number = numbers[hold] = number or session.draw()[0]
+            fields = {"lock": next(iter(hold.tokens)), "token": str(hold.token), "request": str(number)}
+            try:
+                yield from session.until_answered(retry, "release", fields, number)
+            except UNDECIDED as error:
+                failed = error
+                if not isinstance(error, retry.repeated):
+                    # This number has its answer.
+                    numbers[hold] = 0
+                continue
+            except Error as error:
+                with suppress(Exception):
+                    log.debug("the release of the unused hold %s ended: %s", hold, error)
+            del numbers[hold]
+        if failed is not None:
+            yield from pause(backoff.pause(failed), session.link.clock, lambda: session.ended)

@@ -73,11 +73,11 @@ def _change(session: Session, holds: list[HoldState], name: str, fields: dict[st
         if name == "expired":
             # The reason is the cluster's, for example that the longest time of the hold is over.
             reason = str(fields.get("reason") or LOSSES[name])
-            hold.lose(reason, reason)
+            hold.lose(reason, reason, under_lock=True)
         else:
             by, why = _words(fields)
             words = (LOSSES[name], by and f"by {by}", why and f"({why})")
-            hold.lose(LOSSES[name], " ".join(word for word in words if word))
+            hold.lose(LOSSES[name], " ".join(word for word in words if word), under_lock=True)
     return []
 
 

@@ -42,6 +42,7 @@ class HoldState:
         """The stream during which the session keeps the hold at the end of a use, if it is cached and not recalled."""
         self.unused_since = 0
         self._lost: LockLost | None = None
+        self._unlogged = False
         self._on_lost: list[OnLost] = []
         self._on_asked: list[OnAsked] = []
 
@@ -86,13 +87,29 @@ class HoldState:
         if self.released:
             raise NotHeld(f"{self} was released")
 
-    def lose(self, reason: str, detail: str) -> None:
-        """Records that it is lost. Only the first reason counts."""
+    @property
+    def ended(self) -> bool:
+        """Whether a loss, or the end of the session, is recorded. Writes no log, so it may be read under a lock."""
+        return self._lost is not None or self.session.has_end
+
+    def lose(self, reason: str, detail: str, under_lock: bool = False) -> None:
+        """Records that it is lost. Only the first reason counts.
+
+        A handler of the program's log may block, or wait for another thread. So `report` writes the log for a caller
+        that has the session's lock.
+        """
         if self._lost is not None or self.released:
             return
         problem = {"error": "lost", "reason": reason, "token": self.token if len(self.tokens) == 1 else None}
         self._lost = LockLost(f"{self} was lost: {detail}", problem)
-        if self.session.ended is None:
+        self._unlogged = True
+        if not under_lock:
+            self._log()
+
+    def _log(self) -> None:
+        """Writes the loss to the log, once. The end of the session has its own line."""
+        unlogged, self._unlogged = self._unlogged, False
+        if unlogged and self.session.ended is None:
             with suppress(Exception):
                 log.error("%s", self._lost)
 
@@ -115,6 +132,7 @@ class HoldState:
         """Calls the functions that wait for the loss, each once, if the hold is lost."""
         if (lost := self.lost) is None:
             return
+        self._log()
         with self.session.lock:
             functions, self._on_lost = self._on_lost, []
         for function in functions:

@@ -93,6 +93,11 @@ class Session:
         return None if self._end is None else self._end.again()
 
     @property
+    def has_end(self) -> bool:
+        """Whether an end is recorded. Unlike `ended` it does not read the clock, and writes no log."""
+        return self._end is not None
+
+    @property
     def valid_for(self) -> float:
         """Seconds until the session may end if no renewal is answered; 0 once it has ended."""
         return 0.0 if self.ended else self.validity.left(self.link.clock()) / SECOND
