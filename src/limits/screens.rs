@@ -24,6 +24,8 @@ pub const SUMMARY_MS: u64 = 1_000;
 /// A summary is read again only after this multiple of the time that the last one took, so that the reads of a very
 /// large namespace take a hundredth of one processor at most.
 pub const SUMMARY_REST_FACTOR: u32 = 100;
+/// Longest time after which a summary is read again.
+pub const SUMMARY_REST_MS_MAX: u64 = 60_000;
 /// Namespaces whose summaries a node remembers.
 pub const SUMMARIES_MAX: usize = 64;
 /// Time over which the overview counts grants.

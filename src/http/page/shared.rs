@@ -105,7 +105,8 @@ impl<S: LockService> Shared<S> {
         }
         let begun = TokioInstant::now();
         let made = Arc::new(summary(service, &self.scans, namespace).await?);
-        let rest = Duration::from_millis(limits::SUMMARY_MS).max(begun.elapsed() * limits::SUMMARY_REST_FACTOR);
+        let [shortest, longest] = [limits::SUMMARY_MS, limits::SUMMARY_REST_MS_MAX].map(Duration::from_millis);
+        let rest = (begun.elapsed() * limits::SUMMARY_REST_FACTOR).clamp(shortest, longest);
         *last = Some((TokioInstant::now() + rest, Arc::clone(&made)));
         Ok(made)
     }
