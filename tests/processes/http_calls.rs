@@ -68,10 +68,14 @@ async fn a_try_gets_the_lock_of_a_cached_hold() {
     let session = cluster.client().session().open().await.expect("a session");
     let mut granted = false;
     // On a busy machine the release may take longer than the cluster lets a request without a wait stand.
-    for _ in 0..10 {
+    for round in 0..10 {
         let in_use = session.lock("kept").cached().acquire().await.expect("granted");
         in_use.release().await.expect("released");
-        assert_eq!(port.get("locks?lock=kept").body["holders"][0]["cached"], true);
+        // The recall of the last try may still arrive, and then no hold is kept.
+        if port.get("locks?lock=kept").body["holders"][0]["cached"] != true {
+            assert_ne!(round, 0, "the hold is not kept");
+            continue;
+        }
         let tried = port.post("acquire", json!({"lock": "kept", "lease_ms": 60_000}));
         granted = tried.status == 200 && tried.body["state"] == "granted";
         if granted {
