@@ -143,7 +143,8 @@ follow() {
         case $(field event "$event") in
         granted | alive) ;;
         *)
-            echo "$lock was lost: $(field reason "$event")" >&2
+            why=$(field why "$event")
+            echo "$lock was lost: $(field reason "$event")${why:+: $why}" >&2
             lose
             return
             ;;

@@ -31,6 +31,11 @@ pub(super) fn closed_for(ms: u64) -> String {
     format!("restored from a backup: nothing is granted for another {}", short(ms))
 }
 
+/// Returns a count with the singular or plural of the noun.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Returns microseconds as a text in milliseconds, with two digits after the point.
 pub(super) fn ms(us: u64) -> String {
     format!("{}.{:02}", us / 1000, us % 1000 / 10)

@@ -1,5 +1,7 @@
 //! The default metadata of a command: user, host and program.
 
+use nix::unistd::{Uid, User};
+
 use super::error::Failure;
 use crate::limits::WHO_PART_BYTES_MAX;
 use crate::model::Metadata;
@@ -12,7 +14,8 @@ pub(super) const OWN_PROGRAM: &str = "lockkeeper";
 pub(super) fn metadata(program: &str) -> Result<Metadata, Failure> {
     let user =
         ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
-    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+    let user = user.or_else(|| Some(User::from_uid(Uid::current()).ok()??.name));
+    let user = user.unwrap_or_else(|| format!("uid{}", Uid::current()));
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
     let host = shortened(host.unwrap_or_default().trim());
     let who = format!("{}@{host} {}", shortened(&user), shortened(program));

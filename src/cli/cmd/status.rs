@@ -3,7 +3,7 @@
 use crate::cli::connect::{Client, led};
 use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
-use crate::cli::text::closed_for;
+use crate::cli::text::{closed_for, counted};
 use crate::service::{NodeStatus, Status};
 use crate::shapes::{Cluster, cluster_id_text, role_word};
 
@@ -33,8 +33,13 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
     let named = status.cluster_id.map_or_else(|| "not fixed yet".to_owned(), cluster_id_text);
     output.line(format!("cluster_id {named}"))?;
     output.line(format!(
-        "{}: {leader}, term {}, feature level {}; {} sessions, {} locks, {} waiters",
-        status.cluster, status.term, status.features, totals.sessions, totals.locks, totals.waiters
+        "{}: {leader}, term {}, feature level {}; {}, {}, {}",
+        status.cluster,
+        status.term,
+        status.features,
+        counted(totals.sessions, "session"),
+        counted(totals.locks, "lock"),
+        counted(totals.waiters, "waiter")
     ))?;
     if status.closed_ms != 0 {
         output.line(closed_for(status.closed_ms))?;

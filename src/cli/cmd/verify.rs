@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::error::{Failure, NO};
 use crate::cli::output::Output;
+use crate::cli::text::counted;
 use crate::history::{self, Flaw, Proof};
 use crate::model::HistoryRecord;
 use crate::shapes::history::HistoryLine;
@@ -113,11 +114,6 @@ fn summary(proof: &Proof) -> String {
         if proof.records == 1 { "is" } else { "are" },
         proof.hash
     )
-}
-
-/// Returns a count with the singular or plural of the noun.
-fn counted(count: u64, thing: &str) -> String {
-    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::figures::{CLASSES_MS, Gap, Spread, gap, hand_overs, histogram};
 use super::journal::{Broken, Fault, Kind, Promise, Timeline};
 use crate::cli::error::Failure;
 use crate::cli::output::Output;
+use crate::cli::text::counted;
 use crate::config::Profile;
 use crate::limits::DRILL_LISTED_MAX;
 
@@ -105,7 +106,8 @@ impl Report {
         ))?;
         output.line(format!("{} sessions kept, {lost_sessions} lost", self.sessions - lost_sessions))?;
         for PromiseResult { promise, broken } in &self.promises {
-            let result = if *broken == 0 { "kept".to_owned() } else { format!("BROKEN {}", counted(*broken, "time")) };
+            let result =
+                if *broken == 0 { "kept".to_owned() } else { format!("BROKEN {}", counted(*broken as u64, "time")) };
             output.line(format!("{}: {result}", promise.text()))?;
         }
         for Broken { at_us, detail, .. } in &self.broken {
@@ -171,16 +173,11 @@ pub(super) fn seconds(us: u64) -> String {
     format!("{}.{:02}", us / 1_000_000, us % 1_000_000 / 10_000)
 }
 
-/// Returns a count with the singular or plural of the noun.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 fn sentence(broken: usize, faults: &[FaultGap]) -> String {
-    let count = counted(faults.len(), "fault");
+    let count = counted(faults.len() as u64, "fault");
     let longest = faults.iter().map(|of| of.gap.next_grant_us.div_ceil(1000)).max().unwrap_or(0);
     if broken != 0 {
-        let broken = counted(broken, "time");
+        let broken = counted(broken as u64, "time");
         return format!("Promises were BROKEN {broken} in {count}: do not use this build for real locks.");
     }
     format!(

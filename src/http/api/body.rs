@@ -49,6 +49,16 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
 /// # Errors
 /// It is not `application/json`, too large or too slow, or a field is unknown, missing or of another type.
 pub(super) async fn json<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Failed> {
+    let bytes = json_bytes(headers, body).await?;
+    let mut reader = serde_json::Deserializer::from_slice(&bytes);
+    let object: Object<T> = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| unreadable("body", &error, serde_json::from_slice(&bytes).ok().as_ref()))?;
+    reader.end().map_err(|error| not_json(&error))?;
+    Ok(object.0)
+}
+
+/// Returns a body that has the type of JSON. The compiler generates this once, and not for each call.
+async fn json_bytes(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Failed> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case(JSON) {
@@ -56,16 +66,10 @@ pub(super) async fn json<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -
         return Err(Failed::malformed(status, "content-type", JSON, &format!("{kind:?}")));
     }
     let longest = Duration::from_millis(limits::MESSAGE_MS_MAX);
-    let Ok(bytes) = timeout(longest, whole(body)).await else {
+    timeout(longest, whole(body)).await.unwrap_or_else(|_| {
         let bound = format!("complete within {} ms", limits::MESSAGE_MS_MAX);
-        return Err(Failed::malformed(StatusCode::BAD_REQUEST, "body", &bound, "a part of it"));
-    };
-    let bytes = bytes?;
-    let mut reader = serde_json::Deserializer::from_slice(&bytes);
-    let object: Object<T> = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|error| unreadable("body", &error, serde_json::from_slice(&bytes).ok().as_ref()))?;
-    reader.end().map_err(|error| not_json(&error))?;
-    Ok(object.0)
+        Err(Failed::malformed(StatusCode::BAD_REQUEST, "body", &bound, "a part of it"))
+    })
 }
 
 /// The media type of requests.

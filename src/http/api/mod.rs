@@ -190,7 +190,7 @@ struct NoQuery {}
 
 /// Answers a request for a path that no call has.
 pub(super) async fn no_such_path(uri: Uri) -> Failed {
-    Failed::malformed(StatusCode::NOT_FOUND, "path", "one of /v1/openapi.json", uri.path())
+    Failed::malformed(StatusCode::NOT_FOUND, "path", "a path that /v1/openapi.json lists", uri.path())
 }
 
 /// Answers a request with a method that its path does not have.

@@ -37,14 +37,14 @@ impl OfCalls for Description {
         let content = json!({JSON: {"schema": self.named::<C::Answer>()}});
         let path = C::path();
         let call = Described { method: C::METHOD, word: C::WORD, path, statuses: C::STATUSES, errors: C::ERRORS };
-        self.add_call::<C>(&call, &content)
+        self.with_call(&Fields::of::<C>(), &call, &content)
     }
 
     fn streaming<C: StreamCall>(mut self) -> Self {
         let content = self.events::<C>();
         let path = C::path();
         let call = Described { method: C::METHOD, word: C::WORD, path, statuses: &[200], errors: C::ERRORS };
-        self.add_call::<C>(&call, &content)
+        self.with_call(&Fields::of::<C>(), &call, &content)
     }
 
     fn with_both<C: Call + StreamCall>(mut self) -> Self {
@@ -53,7 +53,7 @@ impl OfCalls for Description {
         let path = <C as Call>::path();
         let (word, errors) = (<C as Call>::WORD, <C as Call>::ERRORS);
         let call = Described { method: <C as Call>::METHOD, word, path, statuses: <C as Call>::STATUSES, errors };
-        self.add_call::<C>(&call, &content)
+        self.with_call(&Fields::of::<C>(), &call, &content)
     }
 }
 
@@ -66,6 +66,23 @@ struct Described {
     errors: &'static [ErrorCode],
 }
 
+/// A type as OpenAPI describes it. Everything else here works on this, so that the compiler generates it once, and not
+/// for each type.
+struct Fields {
+    name: String,
+    schema: RefOr<Schema>,
+    /// The types to which the type refers.
+    referred: Vec<(String, RefOr<Schema>)>,
+}
+
+impl Fields {
+    fn of<T: ToSchema>() -> Self {
+        let mut referred = Vec::new();
+        T::schemas(&mut referred);
+        Self { name: T::name().into_owned(), schema: T::schema(), referred }
+    }
+}
+
 impl Description {
     /// The content of a stream: one event, or the error that ends it.
     fn events<C: StreamCall>(&mut self) -> Value {
@@ -76,9 +93,9 @@ impl Description {
         json!({SSE: {"schema": sent}, LINES: {"schema": event}})
     }
 
-    /// Adds a call with the fields of `T` and answers of this content.
-    fn add_call<T: ToSchema>(mut self, call: &Described, content: &Value) -> Self {
-        let asked = value(&T::schema());
+    /// Adds a call with these fields and answers of this content.
+    fn with_call(mut self, fields: &Fields, call: &Described, content: &Value) -> Self {
+        let asked = value(&fields.schema);
         let description = asked["description"].as_str().unwrap_or_default().to_owned();
         let summary = description.split(['.', ':', ';']).next().unwrap_or_default();
         let mut operation = json!({
@@ -90,14 +107,14 @@ impl Description {
             "responses": responses(call, content),
         });
         if call.method == Method::POST {
-            let body = self.named::<T>();
+            let body = self.reference(fields);
             operation["requestBody"] = json!({"required": true, "content": {JSON: {"schema": body}}});
         } else if let Some(parameters) = operation["parameters"].as_array_mut() {
             parameters.extend(of_query(&asked));
         }
         let method = call.method.as_str().to_lowercase();
         self.paths.entry(call.path.clone()).or_insert_with(|| json!({}))[method] = operation;
-        self.with_referred::<T>();
+        self.add_referred(fields);
         self
     }
 
@@ -130,21 +147,24 @@ impl Description {
 
     /// Adds a type by its name, and returns a reference to it.
     fn named<T: ToSchema>(&mut self) -> Value {
-        let name = T::name();
-        self.add(name.to_string(), value(&T::schema()));
-        self.with_referred::<T>();
+        self.reference(&Fields::of::<T>())
+    }
+
+    fn reference(&mut self, fields: &Fields) -> Value {
+        let Fields { name, schema, .. } = fields;
+        self.add(name, value(schema));
+        self.add_referred(fields);
         json!({"$ref": format!("#/components/schemas/{name}")})
     }
 
-    /// Adds the types to which a type refers.
-    fn with_referred<T: ToSchema>(&mut self) {
-        let mut schemas = Vec::new();
-        T::schemas(&mut schemas);
-        schemas.into_iter().for_each(|(name, schema)| self.add(name, value(&schema)));
+    fn add_referred(&mut self, fields: &Fields) {
+        for (name, schema) in &fields.referred {
+            self.add(name, value(schema));
+        }
     }
 
-    fn add(&mut self, name: String, schema: Value) {
-        let known = self.schemas.insert(name, schema.clone());
+    fn add(&mut self, name: &str, schema: Value) {
+        let known = self.schemas.insert(name.to_owned(), schema.clone());
         debug_assert!(known.is_none_or(|known| known == schema), "two types have the name of {schema}");
     }
 }

@@ -40,8 +40,11 @@ class LockRequest:
                 raise InvalidArgument(f"lock: one name where the hold is cached, got {len(self.names)}")
             for name, value in self.fields.items():
                 if name != "cached" and value not in (None, False):
-                    option = name.removesuffix("_ms")
-                    raise InvalidArgument(f"{option}: left out where the hold is cached, got {value!r}")
+                    # The options `shared` and `permits` make the field `mode`.
+                    option = value if name == "mode" else name.removesuffix("_ms")
+                    given = self.fields.get(option, True) if name == "mode" else value
+                    shown = f"{given} ms" if name.endswith("_ms") else repr(given)
+                    raise InvalidArgument(f"{option}: left out where the hold is cached, got {shown}")
 
     @property
     def cached(self) -> bool:

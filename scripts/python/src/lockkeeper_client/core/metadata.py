@@ -31,7 +31,7 @@ def own_metadata(who: str | None) -> Metadata:
     """Returns the metadata of this process: by default user and host."""
     host = _shortened(socket.gethostname())
     try:
-        user = getpass.getuser()
+        user = os.environ.get("USER") or getpass.getuser()
     except (KeyError, OSError):
         user = f"uid{os.getuid()}" if hasattr(os, "getuid") else "python"
     return Metadata(who or f"{_shortened(user)}@{host}", host)
