@@ -206,6 +206,7 @@ impl Server {
         for new in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             tracing::warn!("{new}");
         }
+        self.node.set_certificate_end(self.tls.iter().filter_map(|(_, tls)| tls.own().seconds).min());
         self.node.set_warnings(warnings.clone());
         self.warnings = warnings;
     }

@@ -151,11 +151,6 @@ impl Scrape {
         self.named(name).map(|sample| sample.value).reduce(f64::max)
     }
 
-    /// The smallest sample with this name.
-    pub(crate) fn smallest(&self, name: &str) -> Option<f64> {
-        self.named(name).map(|sample| sample.value).reduce(f64::min)
-    }
-
     /// By how much a counter has grown since an earlier scrape.
     pub(crate) fn grown(&self, name: &str, earlier: &Self) -> Option<f64> {
         Some((self.sum(name)? - earlier.sum(name).unwrap_or_default()).max(0.0))

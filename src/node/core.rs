@@ -78,6 +78,10 @@ pub(super) struct Core {
     pub(super) leads_since: Mutex<Option<Instant>>,
     /// What the operator of this node should change, for its status.
     pub(super) warnings: Mutex<Vec<String>>,
+    /// When the first certificate of its ports for clients expires, in seconds since 1970.
+    pub(super) port_certificate_end: Mutex<Option<u64>>,
+    /// When the first certificate of each other member expires, as that member answered while this node led.
+    pub(super) certificate_ends: Mutex<BTreeMap<u64, Option<u64>>>,
     /// Principals and rules; `None` if all callers may do everything.
     pub(super) auth: Option<Auth>,
     /// Tokens whose use the audit log has since the node has started.

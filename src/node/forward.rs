@@ -47,6 +47,8 @@ pub(super) enum Forward {
         /// The call, encoded; no other call of a principal.
         call: Vec<u8>,
     },
+    /// Report when the first certificate of the asked node expires. Every node answers, leader or not.
+    CertificateEnd,
 }
 
 /// The answer to a [`Forward`]. New variants are added at the end.
@@ -68,6 +70,8 @@ pub(super) enum Forwarded {
     Hello(Announcement),
     /// State digests that the asked node remembers.
     Digests(Vec<DigestClaim>),
+    /// When the first certificate of the asked node expires, in seconds since 1970; `None` without TLS.
+    CertificateEnd(Option<u64>),
 }
 
 impl Forward {
@@ -238,6 +242,7 @@ mod tests {
             Forward::Operate(Operation::RaiseFeatures(2)),
             Forward::Operate(Operation::ChangeMembers(add)),
             Forward::Digests,
+            Forward::CertificateEnd,
             Forward::As { principal: Principal::local(), call: Forward::Status.encode().to_vec() },
         ]
     }
@@ -252,6 +257,7 @@ mod tests {
             Forwarded::Operated,
             Forwarded::Error(ServiceError::NotSent { why: unreachable, leader: None }),
             Forwarded::Digests(vec![DigestClaim { index: 4_096, digest: 5 }]),
+            Forwarded::CertificateEnd(Some(1_900_000_000)),
         ]
     }
 

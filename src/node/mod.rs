@@ -156,6 +156,12 @@ impl Node {
         *self.core.warnings.lock() = warnings;
     }
 
+    /// Sets when the first certificate of the ports for clients expires, in seconds since 1970. The status of the
+    /// cluster shows the earlier end of this one and that of the port for other nodes.
+    pub fn set_certificate_end(&self, seconds: Option<u64>) {
+        *self.core.port_certificate_end.lock() = seconds;
+    }
+
     /// Returns the certificate that this node shows to other nodes, and its end; `None` without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<crate::net::CertificateEnd> {

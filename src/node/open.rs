@@ -340,6 +340,8 @@ fn assemble(
         connections: config.limits.connections,
         leads_since: Mutex::default(),
         warnings: Mutex::default(),
+        port_certificate_end: Mutex::default(),
+        certificate_ends: Mutex::default(),
         auth,
         seen_tokens: Mutex::default(),
         audit: audit.map(Arc::new),

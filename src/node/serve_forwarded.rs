@@ -22,7 +22,7 @@ impl Node {
         if let Forward::As { principal, call } = forward {
             return self.serve_as(principal, &call).await;
         }
-        let anywhere = matches!(forward, Forward::Hello | Forward::Digests);
+        let anywhere = matches!(forward, Forward::Hello | Forward::Digests | Forward::CertificateEnd);
         if !(anywhere || self.serves().await) {
             let leader = self.core.leader_hint();
             return Forwarded::Error(ServiceError::NotSent { why: NotSent::NotLeader, leader });
@@ -33,7 +33,7 @@ impl Node {
     async fn served(&self, forward: Forward) -> Result<Forwarded, ServiceError> {
         let authorizer = match &forward {
             // Nodes ask each other, and show no caller.
-            Forward::Hello | Forward::Digests => None,
+            Forward::Hello | Forward::Digests | Forward::CertificateEnd => None,
             Forward::Submit(_)
             | Forward::Renew(_)
             | Forward::Settled { .. }
@@ -66,6 +66,7 @@ impl Node {
             }
             Forward::Status => Ok(Forwarded::Status(self.status_here())),
             Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
+            Forward::CertificateEnd => Ok(Forwarded::CertificateEnd(self.certificate_end())),
             Forward::Hello => Ok(Forwarded::Hello(self.announcement())),
             Forward::As { .. } => Err(ServiceError::Internal("a call of two principals".to_owned())),
         }

@@ -43,9 +43,9 @@ pub struct Status {
     /// Real time of the last minute that the leader did not count as log time although some deadline existed, in
     /// milliseconds; 0 without a leader.
     pub uncounted_ms: u64,
-    /// What the operator of the asked node should change, one sentence each: open ports, certificates that expire soon,
-    /// and changed files that the node cannot use. If the states of the voters differ, the first one begins with
-    /// [`STATES_DIFFER`].
+    /// What the operator of the asked node should change, one sentence each: open ports, certificates of any node
+    /// that expire soon, and changed files that the node cannot use. If the states of the voters differ, the first one
+    /// begins with [`STATES_DIFFER`].
     pub warnings: Vec<String>,
 }
 
@@ -75,6 +75,9 @@ pub struct NodeStatus {
     pub features: Option<u32>,
     /// Start of the SHA-256 of its file of rules; `None` if it has none, or before the cluster has learned it.
     pub rules: Option<u64>,
+    /// When the first of its certificates expires, in seconds since 1970; `None` without TLS, or before the leader has
+    /// asked the node.
+    pub certificate_ends: Option<u64>,
 }
 
 /// Role of a member.

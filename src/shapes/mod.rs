@@ -16,7 +16,7 @@ pub(crate) use self::acts::{Asked, Broken, Checked, EndedSession, Free, HandedOv
 pub(crate) use self::events::{Happened, ResumePosition};
 pub(crate) use self::explain::{CycleLink, Explained, LeaderNode};
 pub(crate) use self::locks::{Leader, Lock, LockRow, Session};
-pub(crate) use self::status::{Cluster, Member, behind};
+pub(crate) use self::status::{Cluster, Member, behind, certificate_expires};
 
 use crate::model::{HolderView, LogTime, Metadata, Mode, WaitReason, WaiterView};
 use crate::service::Role;

@@ -1,5 +1,7 @@
 //! The cluster and its members.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -44,6 +46,8 @@ pub(crate) struct Node {
     features: Option<u32>,
     /// Digest of the node's rules; the same on every node.
     rules: Option<String>,
+    /// When the first of the node's certificates expires, as in `2027-11-24T00:00:00Z`; null without TLS.
+    certificate_expires: Option<String>,
 }
 
 impl Cluster {
@@ -80,8 +84,17 @@ impl Node {
             version: node.version.clone(),
             features: node.features,
             rules: node.rules.map(|digest| format!("{digest:016x}")),
+            certificate_expires: certificate_expires(node),
         }
     }
+}
+
+/// Returns when the first of a node's certificates expires, in the format of RFC 3339.
+pub(crate) fn certificate_expires(node: &NodeStatus) -> Option<String> {
+    // The format has no later year.
+    const END_OF_9999: u64 = 253_402_300_799;
+    let end = UNIX_EPOCH + Duration::from_secs(node.certificate_ends?.min(END_OF_9999));
+    Some(humantime::format_rfc3339_seconds(end).to_string())
 }
 
 /// One member of the cluster.

@@ -8,9 +8,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use lockkeeper::client::Client;
+use lockkeeper::service::Status;
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, PATIENCE, TURN};
@@ -188,6 +189,31 @@ async fn certificates_and_authority_are_replaced_under_load() {
     stop.store(true, Ordering::Relaxed);
     assert!(0 < working.await.expect("the worker"));
     kept.release().await.expect("the kept lock");
+}
+
+/// The status of every node shows until when the certificates of all nodes are valid, and warns of one that expires
+/// soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_warns_of_a_certificate_that_expires_soon() {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::start_tls("fast").await;
+    let warning = |status: &Status| {
+        let mut warnings = status.warnings.iter();
+        warnings.find(|warning| warning.starts_with("the certificate of node 2 expires on ")).cloned()
+    };
+    let status = cluster.status_when(1, |status| status.nodes.iter().all(|node| node.certificate_ends.is_some())).await;
+    assert_eq!(warning(&status), None);
+    cluster.certs(&["--renew", "node-2", "--days", "20"]);
+    cluster.signal(2, Signal::HUP);
+    for node in [1, 3] {
+        let status = cluster.status_when(node, |status| warning(status).is_some()).await;
+        let warning = warning(&status).expect("a warning");
+        assert!(warning.ends_with(", in less than 30 days; renew it"), "{warning}");
+    }
+    let shown = cluster.command(&["status"]).output().expect("a command");
+    let (shown, end) = (text(&shown.stdout), status.nodes[0].certificate_ends.expect("an end"));
+    let day = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(end)).to_string();
+    assert!(shown.contains("CERTIFICATE UNTIL") && shown.contains(&day[..10]), "{shown}");
 }
 
 /// A node that reads a renewed certificate writes its digest to the audit log, as `certs` lists it.

@@ -5,7 +5,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::{closed_for, counted};
 use crate::service::{NodeStatus, Status};
-use crate::shapes::{Cluster, cluster_id_text, role_word};
+use crate::shapes::{Cluster, certificate_expires, cluster_id_text, role_word};
 
 /// Shows the leader and the health of the nodes. Without a leader it shows the view of one node, and fails.
 pub(in crate::cli) async fn run(client: &Client, output: &Output) -> Result<u8, Failure> {
@@ -44,27 +44,33 @@ fn status_lines(status: &Status, output: &Output) -> Result<(), Failure> {
     if status.closed_ms != 0 {
         output.line(closed_for(status.closed_ms))?;
     }
-    let rows: Vec<_> = status
-        .nodes
-        .iter()
-        .map(|node| {
-            vec![
-                node.id.to_string(),
-                role_word(node.role).to_owned(),
-                health_word(node).to_owned(),
-                node.applied.map_or("?".to_owned(), |applied| applied.to_string()),
-                node.client.clone(),
-                node.peer.clone(),
-                node.http.clone(),
-                node.version.clone().unwrap_or_default(),
-                node.features.map_or("?".to_owned(), |level| level.to_string()),
-            ]
-        })
-        .collect();
     for warning in &status.warnings {
         output.line(format!("node {} warns: {warning}", status.node))?;
     }
-    output.table(&["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION", "FEATURES"], &rows)
+    let mut heading = vec!["NODE", "ROLE", "HEALTH", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION", "FEATURES"];
+    let mut rows: Vec<_> = status.nodes.iter().map(row).collect();
+    if status.nodes.iter().any(|node| node.certificate_ends.is_some()) {
+        heading.push("CERTIFICATE UNTIL");
+        for (row, node) in rows.iter_mut().zip(&status.nodes) {
+            row.push(certificate_expires(node).unwrap_or_default().chars().take(10).collect());
+        }
+    }
+    output.table(&heading, &rows)
+}
+
+/// The row of a node, without the end of its certificate.
+fn row(node: &NodeStatus) -> Vec<String> {
+    vec![
+        node.id.to_string(),
+        role_word(node.role).to_owned(),
+        health_word(node).to_owned(),
+        node.applied.map_or("?".to_owned(), |applied| applied.to_string()),
+        node.client.clone(),
+        node.peer.clone(),
+        node.http.clone(),
+        node.version.clone().unwrap_or_default(),
+        node.features.map_or("?".to_owned(), |level| level.to_string()),
+    ]
 }
 
 #[cfg(test)]
@@ -90,6 +96,7 @@ mod tests {
             version: None,
             features: None,
             rules: Some(0xab),
+            certificate_ends: Some(1_826_755_200),
         };
         let status = Status {
             cluster: "harbour".into(),
@@ -115,7 +122,8 @@ mod tests {
             "cluster": "harbour", "cluster_id": "00000000000000000000000000000abc", "leader": null, "term": 4,
             "log_time_ms": 9, "sessions": 1, "locks": 2, "waiters": 3,
             "nodes": [{"id": 2, "role": "follower", "client": "c", "peer": "p", "http": "h", "applied": null, "healthy": false,
-                "version": null, "features": null, "rules": "00000000000000ab"}], "features": 1, "closed_ms": 8, "led_ms": 0, "uncounted_ms": 6,
+                "version": null, "features": null, "rules": "00000000000000ab",
+                "certificate_expires": "2027-11-21T00:00:00Z"}], "features": 1, "closed_ms": 8, "led_ms": 0, "uncounted_ms": 6,
             "warnings": ["w"],
         });
         assert_eq!(value(&Cluster::new(&status)), expected);

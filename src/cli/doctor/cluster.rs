@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
+use super::listeners::certificate;
 use crate::cli::text::ms;
 use crate::clock::{Clock, SystemClock, micros};
 use crate::limits::{DOCTOR_LAG_WARN, DOCTOR_ROUND_TRIPS};
 use crate::model::Query;
+use crate::net::CertificateEnd;
 use crate::service::{Freshness, LockService, NodeStatus, Role, STATES_DIFFER, Status};
 use crate::shapes::behind;
 
@@ -17,6 +19,7 @@ const ROUND_TRIP: &str = "round trip";
 pub(super) fn checks(status: &Status) -> Vec<Finding> {
     let mut findings = vec![quorum(status)];
     findings.extend(lags(status));
+    findings.extend(ending_certificates(status, SystemClock::new().wall().0));
     findings.push(versions(status));
     findings.extend(status.warnings.iter().map(|warning| {
         let (what, fix) = warning.rsplit_once("; ").unwrap_or((warning, "see the manual's page on operations"));
@@ -68,6 +71,13 @@ fn lags(status: &Status) -> impl Iterator<Item = Finding> {
         let detail = format!("node {} lacks {lag} log entries", node.id);
         Some(Finding::warn("lag", detail, "check its disk and its network"))
     })
+}
+
+/// Returns a finding for each node with a certificate that ends soon.
+fn ending_certificates(status: &Status, now_ms: u64) -> impl Iterator<Item = Finding> {
+    let ending = status.nodes.iter().filter(|node| node.certificate_ends.is_some());
+    let judged = ending.map(move |node| certificate(&CertificateEnd::of_node(node.id, node.certificate_ends), now_ms));
+    judged.filter(|judged| judged.level != Level::Ok)
 }
 
 /// Checks that all nodes run the same build, and one that supports the cluster's feature level.
@@ -123,7 +133,6 @@ fn round_trip(p99_us: u64, [heartbeat_ms, election_ms_min, _]: [u64; 3]) -> Find
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
     use crate::model::{LogTime, Totals};
 
@@ -139,6 +148,7 @@ mod tests {
             version: Some("0.1.0".to_owned()),
             features: Some(1),
             rules: None,
+            certificate_ends: None,
         }
     }
 
@@ -175,6 +185,21 @@ mod tests {
         assert_eq!(level(Some(1), &[true, true, false]), Level::Fail);
         assert_eq!(level(Some(1), &[true, true, true, true, false]), Level::Warn);
         assert_eq!(level(Some(1), &[true]), Level::Warn, "one node is a choice");
+    }
+
+    /// The certificate of any node that ends soon is a finding. A node without TLS has none.
+    #[test]
+    fn certificates_of_all_nodes_are_judged() {
+        let ending = |days: Option<u64>| {
+            let mut of_one = status(Some(1), &[true, true]);
+            of_one.nodes[1].certificate_ends = days.map(|days| 1_000 + days * 86_400);
+            ending_certificates(&of_one, 1_000_000).next()
+        };
+        assert_eq!(ending(Some(30)), None);
+        let soon = ending(Some(29)).expect("a finding");
+        assert_eq!((soon.level, &*soon.detail), (Level::Warn, "the certificate of node 2 ends in 29 days"));
+        assert_eq!(ending(Some(6)).map(|finding| finding.level), Some(Level::Fail));
+        assert_eq!(ending(None), None);
     }
 
     /// A read may take half a heartbeat. It fails above half of the shortest election timeout.

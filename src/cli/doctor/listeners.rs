@@ -128,7 +128,7 @@ fn certificates(config: &Config) -> Vec<Finding> {
 pub(super) fn certificate(own: &CertificateEnd, now_ms: u64) -> Finding {
     const CHECK: &str = "certificates";
     let Some(end) = own.seconds else { return Finding::ok(CHECK, format!("{}: its end is unknown", own.file)) };
-    let days = (end * 1_000).saturating_sub(now_ms) / CERTIFICATE_DAY_MS;
+    let days = end.saturating_mul(1_000).saturating_sub(now_ms) / CERTIFICATE_DAY_MS;
     let (detail, advice) =
         (format!("{} ends in {days} days", own.file), "run `lockkeeper certs DIR --renew all`, then HUP");
     if days < DOCTOR_CERTIFICATE_DAYS_MIN {

@@ -1,14 +1,11 @@
 //! Checks of each node, from its metrics.
 
-use super::finding::{Finding, Level};
-use super::listeners::certificate;
+use super::finding::Finding;
 use crate::cli::text::short;
-use crate::clock::{Clock, SystemClock};
 use crate::http::{Scrape, Scraper};
 use crate::limits::{
     DOCTOR_LEADERS_AN_HOUR_WARN, DOCTOR_QUOTA_RATIO_WARN, DOCTOR_UNCOUNTED_AN_HOUR_SECS_WARN, DOCTOR_WALL_SECS_WARN,
 };
-use crate::net::CertificateEnd;
 use crate::service::Status;
 
 /// Checks what the nodes have counted.
@@ -21,7 +18,6 @@ pub(super) async fn checks(status: &Status, scraper: &Scraper) -> Vec<Finding> {
                 let scrape = scrape.of_node(node.id);
                 walls.extend(scrape.wall_ahead().map(|ahead| (node.id, ahead)));
                 findings.extend(counted(node.id, &scrape));
-                findings.extend(ending_certificate(node.id, &scrape, SystemClock::new().wall().0));
             }
             Err(why) => {
                 let detail = format!("node {}: no metrics: {why}", node.id);
@@ -59,14 +55,6 @@ fn counted(node: u64, scrape: &Scrape) -> Vec<Finding> {
     findings
 }
 
-/// Judges the certificate of a node that ends first, if it ends soon. Each node warns about its own certificates only,
-/// so the status of one node does not show those of the others.
-fn ending_certificate(node: u64, scrape: &Scrape, now_ms: u64) -> Option<Finding> {
-    let seconds = scrape.smallest("lockkeeper_tls_certificate_expiry_timestamp_seconds").map(|end| end as u64);
-    let first = CertificateEnd { file: format!("node {node}: its certificate"), seconds: Some(seconds?) };
-    Some(certificate(&first, now_ms)).filter(|judged| judged.level != Level::Ok)
-}
-
 /// Compares the wall clocks of the nodes, each by the seconds that it is ahead of the one here. Only dates in the
 /// history depend on them.
 pub(super) fn wall_clocks(walls: &[(u64, i64)]) -> Option<Finding> {
@@ -81,6 +69,7 @@ pub(super) fn wall_clocks(walls: &[(u64, i64)]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::*;
 
     /// A node that has run for a month, with what it counted in the last hour. Before that it counted much more.
@@ -116,23 +105,6 @@ mod tests {
     fn what_a_node_does_not_count_is_no_finding() {
         let older = Scrape::parse("lockkeeper_raft_leader_changes_total{node=\"1\"} 9000\n");
         assert!(counted(1, &older).is_empty());
-    }
-
-    /// The certificate of any node that ends soon is a finding, whichever of its ports shows it. A node without TLS has
-    /// none.
-    #[test]
-    fn certificates_of_all_nodes_are_judged() {
-        let metric = "lockkeeper_tls_certificate_expiry_timestamp_seconds";
-        let ending = |days: u64| {
-            let ends = [900, days].map(|days| 1_000 + days * 86_400);
-            let text = format!("{metric}{{use=\"peer\"}} {}\n{metric}{{use=\"client\"}} {}\n", ends[0], ends[1]);
-            ending_certificate(2, &Scrape::parse(&text), 1_000_000)
-        };
-        assert_eq!(ending(30), None);
-        let soon = ending(29).expect("a finding");
-        assert_eq!((soon.level, &*soon.detail), (Level::Warn, "node 2: its certificate ends in 29 days"));
-        assert_eq!(ending(6).map(|finding| finding.level), Some(Level::Fail));
-        assert_eq!(ending_certificate(2, &Scrape::default(), 1_000_000), None);
     }
 
     /// Wall clocks that differ by a rounding are equal.

@@ -69,6 +69,12 @@ impl CertificateEnd {
         Self { file: files.own(), seconds: end.map(|end| end.as_secs()) }
     }
 
+    /// Returns the end of the first certificate of a node, whose file is not known here.
+    #[must_use]
+    pub fn of_node(node: u64, seconds: Option<u64>) -> Self {
+        Self { file: format!("the certificate of node {node}"), seconds }
+    }
+
     /// Records the end in the metric of a port.
     pub fn record(&self, port: &'static str) {
         let name = "lockkeeper_tls_certificate_expiry_timestamp_seconds";

@@ -65,6 +65,12 @@ impl Node {
         Announcement { rules, ..self.core.announcement.clone() }
     }
 
+    /// Returns when the first certificate of this node's ports expires, in seconds since 1970.
+    pub(in crate::node) fn certificate_end(&self) -> Option<u64> {
+        let of_peers = self.certificate().and_then(|own| own.seconds);
+        [of_peers, *self.core.port_certificate_end.lock()].into_iter().flatten().min()
+    }
+
     /// Returns how the rules of other members differ from those of this node, one sentence for each member. The leader
     /// judges most calls, so a difference shows when the leader changes.
     #[must_use]
@@ -93,10 +99,24 @@ impl Node {
 
     async fn update_announcement(&self, member: u64) {
         let Some(announced) = self.announcement_of(member).await else { return };
+        self.update_certificate_end(member).await;
         let known = self.core.consensus.machine(|machine| machine.announced(member).cloned());
         if known.as_ref() != Some(&announced) {
             tracing::info!(node = member, version = announced.version, features = announced.features, "announced");
             self.core.submit_internal(Command::Announce(announced));
+        }
+    }
+
+    /// Asks a member when its first certificate expires. Only this node's memory has the answer, for the status: it is
+    /// no part of the replicated state.
+    async fn update_certificate_end(&self, member: u64) {
+        if member == self.core.id {
+            return;
+        }
+        let wait = Duration::from_millis(limits::ANNOUNCE_WAIT_MS);
+        let answer = self.core.consensus.forward(member, Forward::CertificateEnd.encode(), wait).await;
+        if let Some(Ok(Forwarded::CertificateEnd(end))) = answer.ok().map(|bytes| Forwarded::decode(&bytes)) {
+            self.core.certificate_ends.lock().insert(member, end);
         }
     }
 

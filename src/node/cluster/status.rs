@@ -8,6 +8,7 @@ use crate::clock::millis;
 use crate::limits;
 use crate::machine::Machine;
 use crate::model::{Announcement, LogTime, Totals};
+use crate::net::CertificateEnd;
 use crate::node::Node;
 use crate::node::cluster::consistency::DECIDE;
 use crate::node::forward::{Forward, Forwarded};
@@ -45,7 +46,15 @@ impl Node {
         let mut warnings = status.warnings;
         warnings.extend(self.core.warnings.lock().clone());
         warnings.extend(self.differing_rules());
+        warnings.extend(self.ending_certificates(&status.nodes));
         Status { node: self.core.id, warnings, ..status }
+    }
+
+    /// Warns about certificates of other nodes that expire soon. The node's own warnings name the files of its own.
+    fn ending_certificates(&self, nodes: &[NodeStatus]) -> impl Iterator<Item = String> {
+        let now = self.core.clock.wall().0 / 1_000;
+        let others = nodes.iter().filter(|node| node.id != self.core.id);
+        others.filter_map(move |node| CertificateEnd::of_node(node.id, node.certificate_ends).warning(now))
     }
 
     /// Asks the current leader until a leader has answered. A leader with other rules may refuse the caller: then this
@@ -105,6 +114,11 @@ impl Node {
                 version: announcement.map(|own| own.version.clone()),
                 features: announcement.map(|own| own.features),
                 rules: announcement.and_then(|own| own.rules),
+                certificate_ends: if itself {
+                    self.certificate_end()
+                } else {
+                    core.certificate_ends.lock().get(id).copied().flatten()
+                },
             }
         });
         Status {

@@ -23,7 +23,7 @@ wire_messages! {
     Participant = Participant { session, owner, metadata, token, mode, health, recalled; since_ms: since, ends_ms: ends }
     Document = DocumentView { lock, state, ts, process, who, why, term, token, native; when_ms: when }
     ProcessPing = ProcessPing { process; ping_ms: ping }
-    NodeStatus = NodeStatus { id, role, client, peer, http, applied, healthy, version, features, rules }
+    NodeStatus = NodeStatus { id, role, client, peer, http, applied, healthy, version, features, rules, certificate_ends }
     Status = StatusReply {
         cluster, cluster_id, peers_id, node, leader, term, applied, nodes, totals, ttl_ms_min, ttl_ms_max, features, closed_ms, led_ms,
         uncounted_ms, warnings;

@@ -76,6 +76,7 @@ pub(super) fn sample_status() -> Status {
         version: (id > 1).then(|| "0.1.0".to_owned()),
         features: (id > 1).then_some(2),
         rules: (id > 1).then_some(3),
+        certificate_ends: (id > 1).then_some(4),
     };
     Status {
         cluster: "harbour".to_owned(),
