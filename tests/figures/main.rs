@@ -17,10 +17,12 @@ mod random;
 mod wait;
 
 mod auth;
+mod certificates;
 mod clients;
 mod false_alarms;
 mod leader;
 mod tls;
+mod waiting;
 
 /// The faults of the process tests.
 #[path = "../processes/crash"]
@@ -36,12 +38,14 @@ use tokio::runtime::Builder;
 const USAGE: &str = "cargo bench --bench figures -- NAME SIZE
   killed_leader KILLS       time from the kill of a leader to the next grant, with 64 clients
   tls SECONDS               pairs a second with TLS and without, and the same after killed leaders
+  certificates SECONDS      calls that fail while every certificate and the authority are replaced
   auth SECONDS              pairs a second with [auth] and a token, and with neither
   false_alarms SECONDS      elections without a cause, while connections between live nodes fail
   power_cuts ROUNDS         acknowledged holds that a power cut of all nodes loses
   leader_changes SECONDS    changes of leader while links are cut or a disk is slow
   sessions COUNT            time until sessions end whose process died
   connections COUNT         resources that dead clients leave on the nodes
+  waiting COUNT             latency of others while many wait and one session is renewed too often
   transfers COUNT           calls that fail while leadership is transferred";
 
 fn main() {
@@ -57,12 +61,14 @@ fn main() {
         match name.as_str() {
             "killed_leader" => leader::kills(size).await,
             "tls" => tls::run(size).await,
+            "certificates" => certificates::run(size).await,
             "auth" => auth::run(size).await,
             "false_alarms" => false_alarms::run(size).await,
             "power_cuts" => crash::figures::power_cuts(size).await,
             "leader_changes" => crash::figures::leader_changes(size).await,
             "sessions" => clients::sessions(size).await,
             "connections" => clients::connections(size).await,
+            "waiting" => waiting::run(size).await,
             "transfers" => clients::transfers(size).await,
             unknown => panic!("no measurement {unknown}\n{USAGE}"),
         }

@@ -1,8 +1,9 @@
 //! The cost of TLS: pairs a second and the time after a killed leader, with TLS on every port and without, in turns.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use tokio::task::block_in_place;
 
 use crate::cluster::Cluster;
@@ -23,13 +24,18 @@ fn pairs(cluster: &Cluster, token: Option<&Path>, seconds: usize) -> Pairs {
     let seconds = seconds.to_string();
     let arguments = ["bench", "--clients", "64", "--secs", &seconds, "--workload", "pairs", "--json"];
     let mut bench = cluster.command(&arguments);
-    bench.envs(token.map(|token| ("LOCKKEEPER_AUTH_TOKEN_FILE", token))).stderr(Stdio::inherit());
-    let measured = block_in_place(|| bench.output().expect("bench"));
+    bench.envs(token.map(|token| ("LOCKKEEPER_AUTH_TOKEN_FILE", token)));
+    let figures = block_in_place(|| report(&mut bench));
+    let number = |name: &str| figures[name].as_f64().unwrap_or_else(|| panic!("no {name} in {figures}"));
+    Pairs { a_second: number("pairs_per_second"), p99_ms: number("p99_ms") }
+}
+
+/// Runs the command `bench`, and returns what it prints.
+pub(crate) fn report(bench: &mut Command) -> Value {
+    let measured = bench.stderr(Stdio::inherit()).output().expect("bench");
     let text = String::from_utf8(measured.stdout).expect("text");
     let line = text.lines().last().unwrap_or_else(|| panic!("bench printed nothing"));
-    let figures: serde_json::Value = serde_json::from_str(line).expect("JSON");
-    let number = |name: &str| figures[name].as_f64().unwrap_or_else(|| panic!("no {name} in {line}"));
-    Pairs { a_second: number("pairs_per_second"), p99_ms: number("p99_ms") }
+    serde_json::from_str(line).expect("JSON")
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -50,7 +50,7 @@ impl Node {
         Status { node: self.core.id, warnings, ..status }
     }
 
-    /// Warns about certificates of other nodes that expire soon. The node's own warnings name the files of its own.
+    /// Warns about certificates of other nodes that expire soon. The own warnings of this node name their files.
     fn ending_certificates(&self, nodes: &[NodeStatus]) -> impl Iterator<Item = String> {
         let now = self.core.clock.wall().0 / 1_000;
         let others = nodes.iter().filter(|node| node.id != self.core.id);
