@@ -83,7 +83,7 @@ impl More {
             | Refusal::LimitExceeded { lock, .. }
             | Refusal::LimitUnknown { lock }
             | Refusal::NotHeld { lock }
-            | Refusal::Entered { lock, .. }
+            | Refusal::Reentered { lock, .. }
             | Refusal::NotAccepted { lock, .. }
             | Refusal::Changed { lock, .. }
             | Refusal::PermitsNotHeld { lock, .. } => Self::of_lock(&lock.name),

@@ -30,7 +30,7 @@ use super::cmd::release::ReleaseOptions;
 use super::cmd::restore::RestoreOptions;
 use super::cmd::semaphore::SemaphoreOptions;
 use super::cmd::serve::ServeOptions;
-use super::cmd::sessions::SessionCommand;
+use super::cmd::session::SessionCommand;
 use super::cmd::settings::SettingsOptions;
 use super::cmd::show::ShowOptions;
 use super::cmd::transfer::TransferOptions;

@@ -270,6 +270,6 @@ impl Machine {
 pub(super) fn entered_once(key: &LockKey, holder: &Holder) -> Result<(), Refusal> {
     match holder.depth() {
         1 => Ok(()),
-        depth => Err(Refusal::Entered { lock: key.clone(), depth: u32::try_from(depth).unwrap_or(u32::MAX) }),
+        depth => Err(Refusal::Reentered { lock: key.clone(), depth: u32::try_from(depth).unwrap_or(u32::MAX) }),
     }
 }

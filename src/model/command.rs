@@ -288,7 +288,7 @@ impl Acquire {
         let Some(extras) = &self.extras else { return Ok(()) };
         extras.checked_cached(&self.locks, self.owner.as_ref(), self.lease_ms)?;
         if self.is_set() && (extras.reentry != Reentry::Refuse || extras.fairness != Fairness::Fair) {
-            return Err(Invalid::new("locks", "one, where it is to be entered again or to barge", count));
+            return Err(Invalid::new("locks", "one, for a reentrant acquire or one that barges", count));
         }
         extras.checked_for(self.locks.values().map(|access| access.mode))?;
         extras.checked(self.owner.as_ref())

@@ -53,7 +53,7 @@ impl Extras {
     /// at-most of zero or of more than a day.
     pub fn checked(&self, owner: Option<&Owner>) -> Result<(), Invalid> {
         if self.reentry != Reentry::Refuse && owner.is_none() {
-            return Err(Invalid::new("owner", "named where a lock may be entered again", "nothing"));
+            return Err(Invalid::new("owner", "named for a reentrant acquire", "nothing"));
         }
         if limits::LOCK_DELAY_MS_MAX < self.delay_ms {
             return Err(Invalid::new("delay", format!("at most {} ms", limits::LOCK_DELAY_MS_MAX), self.delay_ms));

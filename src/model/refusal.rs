@@ -181,7 +181,7 @@ pub enum Refusal {
     },
     /// The owner acquired the hold more than once, and the outer acquisitions rely on the hold as it is.
     #[error("{} was acquired {depth} times by its owner; release the inner acquisitions first", .lock.name)]
-    Entered {
+    Reentered {
         /// The lock's full name.
         lock: LockKey,
         /// How many times it was acquired.

@@ -148,7 +148,7 @@ impl ErrorCode {
     pub fn of_refusal(refusal: &Refusal) -> ErrorCode {
         match refusal {
             Refusal::Held { .. } | Refusal::Closed { .. } => ErrorCode::NotAcquired,
-            Refusal::AlreadyHeld { .. } | Refusal::Entered { .. } => ErrorCode::AlreadyHeld,
+            Refusal::AlreadyHeld { .. } | Refusal::Reentered { .. } => ErrorCode::AlreadyHeld,
             Refusal::KindMismatch { .. } => ErrorCode::KindMismatch,
             Refusal::LimitMismatch { .. } => ErrorCode::LimitMismatch,
             Refusal::LimitExceeded { .. } => ErrorCode::LimitExceeded,

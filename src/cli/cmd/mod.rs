@@ -24,6 +24,7 @@ pub(super) mod release;
 pub(super) mod restore;
 pub(super) mod semaphore;
 pub(super) mod serve;
+pub(super) mod session;
 pub(super) mod sessions;
 pub(super) mod settings;
 pub(super) mod show;

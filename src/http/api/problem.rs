@@ -208,7 +208,7 @@ impl More {
             | Refusal::OtherDisk { .. }
             | Refusal::FeaturesUnsupported { .. }
             | Refusal::FeatureLevel { .. }
-            | Refusal::Entered { .. }
+            | Refusal::Reentered { .. }
             | Refusal::NotAccepted { .. }
             | Refusal::MembersUnfit { .. }
             | Refusal::PermitsNotHeld { .. } => none,

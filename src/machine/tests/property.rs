@@ -71,15 +71,15 @@ const POSSIBLE: [(&str, &str); 41] = [
          LimitUnknown SessionEnded TooOld RequestReused OutOfBounds_lease Deadlock",
     ),
     ("Cancel", "Withdrawn SessionEnded Granted"),
-    ("Downgrade", "Downgraded NotHeld HeldByOther Entered KindMismatch SessionEnded TooOld RequestReused Withdrawn"),
+    ("Downgrade", "Downgraded NotHeld HeldByOther Reentered KindMismatch SessionEnded TooOld RequestReused Withdrawn"),
     (
         "Upgrade",
-        "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld NotHeld HeldByOther Entered KindMismatch \
+        "Granted Queued TimedOut Withdrawn HoldEnded Held AlreadyHeld NotHeld HeldByOther Reentered KindMismatch \
          SessionEnded TooOld RequestReused Deadlock",
     ),
     (
         "ReturnPermits",
-        "Released NotHeld HeldByOther Entered KindMismatch PermitsNotHeld SessionEnded TooOld RequestReused Withdrawn",
+        "Released NotHeld HeldByOther Reentered KindMismatch PermitsNotHeld SessionEnded TooOld RequestReused Withdrawn",
     ),
     ("SetValue", "Done NotHeld HeldByOther SessionEnded TooOld RequestReused Withdrawn"),
     ("SetLimit", "Done KindMismatch"),

@@ -141,7 +141,7 @@ impl Names {
             Refusal::Held { holder: None, closed: None, .. }
             | Refusal::AlreadyHeld { .. }
             | Refusal::Deadlock { .. }
-            | Refusal::Entered { .. }
+            | Refusal::Reentered { .. }
             | Refusal::NotAccepted { .. }
             | Refusal::KindMismatch { .. }
             | Refusal::LimitMismatch { .. }

@@ -246,7 +246,7 @@ wire_oneof! {
         OtherDisk { node },
         FeaturesUnsupported = UnsupportedLevel { to, node, supports },
         FeatureLevel = LowLevel { needed, active },
-        Entered = EnteredHold { lock, depth },
+        Reentered = ReenteredHold { lock, depth },
         NotAccepted = UnwillingSession { lock, session },
         Changed = ChangedLock { lock, value },
         MembersUnfit { why },

@@ -48,7 +48,7 @@ impl Naive {
         if is_semaphore(hold.ask.mode) {
             return Err(Outcome::Refused(Refusal::KindMismatch { lock, kind: Kind::Semaphore }));
         }
-        if 1 < depth { Err(Outcome::Refused(Refusal::Entered { lock, depth })) } else { Ok(at) }
+        if 1 < depth { Err(Outcome::Refused(Refusal::Reentered { lock, depth })) } else { Ok(at) }
     }
 
     pub(super) fn downgrade(&mut self, id: SessionId, lock: &LockKey, token: FencingToken) -> Outcome {
@@ -86,7 +86,7 @@ impl Naive {
             return Outcome::Refused(Refusal::KindMismatch { lock, kind: Kind::Lock });
         };
         if !hold.again.is_empty() {
-            return Outcome::Refused(Refusal::Entered { lock, depth: 1 + hold.again.len() as u32 });
+            return Outcome::Refused(Refusal::Reentered { lock, depth: 1 + hold.again.len() as u32 });
         }
         if *count < returned {
             return Outcome::Refused(Refusal::PermitsNotHeld { lock, held: *count, asked: returned });

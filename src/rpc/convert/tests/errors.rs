@@ -104,7 +104,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::OtherDisk { node: number },
         Refusal::FeaturesUnsupported { to: limit, node: number, supports: Some(asked) },
         Refusal::FeatureLevel { needed: limit, active: asked },
-        Refusal::Entered { lock: lock.clone(), depth: limit },
+        Refusal::Reentered { lock: lock.clone(), depth: limit },
         Refusal::NotAccepted { lock: lock.clone(), session },
         Refusal::Changed { lock: lock.clone(), value: Some(value) },
         Refusal::MembersUnfit { why: long(limits::ERROR_TEXT_BYTES_MAX) },

@@ -49,7 +49,7 @@ fn refusal_of_a_lock() -> impl Strategy<Value = Refusal> {
         numbers().prop_map(|(lock, [limit, asked])| Refusal::LimitMismatch { lock, limit, asked }),
         numbers().prop_map(|(lock, [limit, asked])| Refusal::LimitExceeded { lock, limit, asked }),
         numbers().prop_map(|(lock, [held, asked])| Refusal::PermitsNotHeld { lock, held, asked }),
-        numbers().prop_map(|(lock, [depth, _])| Refusal::Entered { lock, depth }),
+        numbers().prop_map(|(lock, [depth, _])| Refusal::Reentered { lock, depth }),
         lock().prop_map(|lock| Refusal::LimitUnknown { lock }),
         lock().prop_map(|lock| Refusal::NotHeld { lock }),
         (lock(), holder()).prop_map(|(lock, holder)| Refusal::HeldByOther { lock, holder: Box::new(holder) }),
