@@ -183,10 +183,14 @@ async fn witness(place: Arc<Place>, node: Node) {
         run.continues_at(place.index, Position::default());
     }
     let client = Client::new(node.service()).clock(place.clock.clone());
-    let mut watch = match client.watch("", Some(from.unwrap_or_default())).await {
-        Ok(watch) => watch,
-        // Applied entries are committed, so this node or the cluster has lost some.
-        Err(error) => return run.found(nothing_lost::NAME, format!("no events after {from:?}: {error}")),
+    let mut watch = loop {
+        match client.watch("", Some(from.unwrap_or_default())).await {
+            Ok(watch) => break watch,
+            // The node was cut off from the leader for longer than a request may take.
+            Err(ClientError::Service(ServiceError::NotSent { .. })) => sleep(Duration::from_millis(10)).await,
+            // Applied entries are committed, so this node or the cluster has lost some.
+            Err(error) => return run.found(nothing_lost::NAME, format!("no events after {from:?}: {error}")),
+        }
     };
     loop {
         match watch.next().await {
