@@ -9,7 +9,7 @@ use super::error::OpenError;
 use super::fs::{create_directory, exposure, quarantine, remove_files};
 use super::identity::{Claim, Identity};
 use super::mirror::{DiskState, Mirror, Probe, Worker};
-use super::recover::{MirrorFound, RecoverError, Recovered, Source, recover};
+use super::recover::{MirrorFound, Recovered, Source, recover};
 use super::snapshot::{SnapshotFile, received_name};
 use super::wal::{DiskWal, Floor, WalOptions, cut_torn_tail};
 use crate::limits::MIRRORS_QUARANTINED;
@@ -73,7 +73,7 @@ pub fn open(
     remove_leftovers(dir, [dir, &wal_dir, &snapshots]).map_err(|error| OpenError::io("clean", dir, error))?;
 
     let (snapshot, received) = newest_snapshot(&snapshots)?.unzip();
-    let (mut mirror, mut found) = open_mirror(&state);
+    let (mut mirror, found) = open_mirror(&state);
     let snapshot_id = snapshot.as_ref().and_then(|file| file.head().log_id);
     let mirror_id = found.as_ref().ok().and_then(|(head, _)| head.log_id);
     let proven = Floor { mirror: mirror_id, snapshot: snapshot_id, received: received == Some(true) };
@@ -81,12 +81,7 @@ pub fn open(
     let floor = Arc::new(Mutex::new(snapshot_id));
     let wal = DiskWal::open(&wal_dir, &options.wal, floor.clone())
         .map_err(|error| OpenError::io("open the log in", &wal_dir, error))?;
-    let mut recovered = recover(&wal, std::mem::replace(&mut found, Err(String::new())), snapshot.as_ref()).map_err(
-        |error| match error {
-            RecoverError::Missing(what) => OpenError::Incomplete { path: dir.to_path_buf(), what },
-            RecoverError::Io { doing, error } => OpenError::io(doing, dir, error),
-        },
-    )?;
+    let mut recovered = recover(dir, &wal, found, snapshot.as_ref())?;
     if recovered.source != Source::Mirror {
         // sled writes by path, so it must be closed before its directory is moved. It is never opened there again.
         mirror = None;

@@ -1,10 +1,11 @@
 //! Chooses between mirror, snapshot file and log as the state that a node starts from.
 
 use std::io;
+use std::path::Path;
 
 use bytes::Bytes;
-use thiserror::Error;
 
+use super::error::OpenError;
 use super::head::Head;
 use super::ids::{LogId, next_index, shown};
 use super::snapshot::SnapshotFile;
@@ -37,32 +38,18 @@ pub struct Recovered {
 /// Head and records of the mirror, or the reason why the mirror is not used.
 pub(super) type MirrorFound = Result<(Head, Vec<(Bytes, Bytes)>), String>;
 
-/// Why there is no state to start from.
-#[derive(Debug, Error)]
-pub(super) enum RecoverError {
-    /// A part of the data is missing.
-    #[error("{0}")]
-    Missing(String),
-    /// The system returned an error.
-    #[error("cannot {doing} the directory: {error}")]
-    Io { doing: &'static str, error: io::Error },
-}
-
-impl RecoverError {
-    fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self::Io { doing, error }
-    }
-}
-
 /// Decides which state a node starts from, and finishes an interrupted install: a log that ends before the snapshot, or
-/// has a different entry at its index, is cut and purged up to it.
+/// has a different entry at its index, is cut and purged up to it. The errors name `dir`.
 pub(super) fn recover(
+    dir: &Path,
     wal: &impl Wal,
     mirror: MirrorFound,
     snapshot: Option<&SnapshotFile>,
-) -> Result<Recovered, RecoverError> {
+) -> Result<Recovered, OpenError> {
+    let missing = |what| Err(OpenError::Incomplete { path: dir.to_path_buf(), what });
+    let failed = |doing| move |error| OpenError::io(doing, dir, error);
     let why = match mirror {
-        Ok((head, records)) => match contradiction(wal, &head, snapshot)? {
+        Ok((head, records)) => match contradiction(dir, wal, &head, snapshot)? {
             None => return Ok(Recovered { head, records, source: Source::Mirror, note: None }),
             Some(why) => why,
         },
@@ -72,23 +59,19 @@ pub(super) fn recover(
     let Some(file) = snapshot else {
         return match purged {
             None => Ok(Recovered { head: Head::default(), records: vec![], source: Source::Empty, note: Some(why) }),
-            Some(purged) => {
-                let what = format!("the log begins after {purged}, there is no snapshot file, and {why}");
-                Err(RecoverError::Missing(what))
-            }
+            Some(purged) => missing(format!("the log begins after {purged}, there is no snapshot file, and {why}")),
         };
     };
     let head = file.head().clone();
     if next_index(head.log_id) < next_index(purged) {
         let (at, purged) = (shown(head.log_id), shown(purged));
-        let what = format!("the log begins after {purged}, the newest snapshot file is at {at}, and {why}");
-        return Err(RecoverError::Missing(what));
+        return missing(format!("the log begins after {purged}, the newest snapshot file is at {at}, and {why}"));
     }
     if let Some(id) = head.log_id {
-        finish_install(wal, id).map_err(RecoverError::io("purge the log in"))?;
+        finish_install(wal, id).map_err(failed("purge the log in"))?;
     }
     let records = file.records().and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let records = records.map_err(RecoverError::io("read the snapshot file in"))?;
+    let records = records.map_err(failed("read the snapshot file in"))?;
     Ok(Recovered { head, records, source: Source::Snapshot, note: Some(why) })
 }
 
@@ -96,7 +79,12 @@ pub(super) fn recover(
 ///
 /// # Errors
 /// The log has lost synced entries, or cannot be read.
-fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -> Result<Option<String>, RecoverError> {
+fn contradiction(
+    dir: &Path,
+    wal: &impl Wal,
+    head: &Head,
+    snapshot: Option<&SnapshotFile>,
+) -> Result<Option<String>, OpenError> {
     let (state, at) = (wal.state(), shown(head.log_id));
     let next = next_index(head.log_id);
     let newest = snapshot.and_then(|file| file.head().log_id);
@@ -110,12 +98,12 @@ fn contradiction(wal: &impl Wal, head: &Head, snapshot: Option<&SnapshotFile>) -
         if next > next_index(newest) {
             let end = shown(state.last);
             let what = format!("the log ends at {end}, and the mirror holds {at}, which was synced in it");
-            return Err(RecoverError::Missing(what));
+            return Err(OpenError::Incomplete { path: dir.to_path_buf(), what });
         }
         return Ok(Some(format!("the mirror at {at} is ahead of the log at {}", shown(state.last))));
     }
     let Some(id) = head.log_id else { return Ok(None) };
-    let held = id_at(wal, id.index).map_err(RecoverError::io("read the log in"))?;
+    let held = id_at(wal, id.index).map_err(|error| OpenError::io("read the log in", dir, error))?;
     Ok((held != Some(id)).then(|| format!("the mirror is at {at}, where the log has {}", shown(held))))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -78,7 +79,8 @@ impl MemoryState {
         };
         let snapshot = inner.snapshot.clone();
         drop(inner);
-        let recovered = recover(wal, mirror, snapshot.as_ref()).map_err(io::Error::other)?;
+        let disk = Path::new("the disk in memory");
+        let recovered = recover(disk, wal, mirror, snapshot.as_ref()).map_err(io::Error::other)?;
         let mut inner = self.0.lock();
         inner.records = recovered.records.iter().cloned().collect();
         inner.head = recovered.head.clone();

@@ -14,7 +14,7 @@ use std::sync::mpsc::sync_channel;
 
 use super::*;
 use crate::storage::head::Tally;
-use crate::storage::recover::{RecoverError, recover};
+use crate::storage::recover::recover;
 use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Options, Source, Wal, open, record_hash};
 
 type Table = BTreeMap<Bytes, Bytes>;
@@ -349,6 +349,6 @@ fn a_failing_disk_is_no_missing_data() {
     let file = wait(|done| state.submit(Job::Export(done))).unwrap();
     wal.fail_next_sync();
     wait(|done| drop(wal.sync(done))).unwrap_err();
-    let recovered = recover(&wal, Err("there is no mirror".to_owned()), Some(&file));
-    assert!(matches!(recovered, Err(RecoverError::Io { .. })), "{recovered:?}");
+    let recovered = recover(Path::new("/data/n1"), &wal, Err("there is no mirror".to_owned()), Some(&file));
+    assert!(matches!(recovered, Err(OpenError::Io { .. })), "{recovered:?}");
 }
