@@ -295,7 +295,7 @@ async fn open_directory(
     let peers_id = settings.peers_id;
     let claim = Claim { cluster: cluster.clone(), node, peers_id: Some(peers_id) };
     let identity = move || Identity::new(cluster, peers_id, node, disk);
-    let opening = move || storage::open(&dir, &claim, identity, &storage::Options::default());
+    let opening = move || storage::open(&dir, &claim, identity);
     Ok(result_of(tokio::task::spawn_blocking(opening)).await??)
 }
 

@@ -127,7 +127,7 @@ fn write_snapshot(file: File, head: Head, records: impl IntoIterator<Item = (Byt
 mod tests {
     use super::*;
     use crate::storage::head::Tally;
-    use crate::storage::{Claim, LogId, Options, Source, open};
+    use crate::storage::{Claim, LogId, Source, open};
 
     fn state() -> (Head, Vec<(Bytes, Bytes)>) {
         let records: Vec<_> =
@@ -153,9 +153,9 @@ mod tests {
         lay_out(&dir, &Identity::new("harbour".into(), 7, 1, 9), head.clone(), records.clone()).unwrap();
         let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: Some(7) };
         let other = Claim { peers_id: Some(8), ..claim.clone() };
-        let refused = open(&dir, &other, || panic!("there is an identity"), &Options::default()).err().unwrap();
+        let refused = open(&dir, &other, || panic!("there is an identity")).err().unwrap();
         assert!(refused.to_string().contains("belongs to node 1"), "{refused}");
-        let opened = open(&dir, &claim, || panic!("there is an identity"), &Options::default()).unwrap();
+        let opened = open(&dir, &claim, || panic!("there is an identity")).unwrap();
         assert_eq!((opened.recovered.source, &opened.recovered.head), (Source::Snapshot, &head));
         assert_eq!(opened.recovered.records, records);
     }
@@ -200,7 +200,7 @@ mod tests {
         lay_out(folder.path(), &Identity::new("harbour".into(), 7, 1, 9), head.clone(), records).unwrap();
         std::fs::remove_file(folder.path().join("identity")).unwrap();
         let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: None };
-        let refused = open(folder.path(), &claim, || panic!("it has a snapshot"), &Options::default()).err().unwrap();
+        let refused = open(folder.path(), &claim, || panic!("it has a snapshot")).err().unwrap();
         let refused = refused.to_string();
         let file = folder.path().join("snapshot").join(received_name(head.log_id));
         assert!(refused.contains(&format!("{} but no identity file", file.display())), "{refused}");

@@ -27,11 +27,11 @@ pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};
 pub use memory_disk::MemoryDisk;
-pub use mirror::{Checkpoint, DiskState, Job, MemoryState, Probe, StateStore, Step};
-pub use open::{DirectoryLock, Examined, Opened, Options, examine, open};
+pub use mirror::{Checkpoint, DiskState, Job, MemoryState, StateStore};
+pub use open::{DirectoryLock, Examined, Opened, examine, open};
 pub use recover::{Recovered, Source};
 pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};
-pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalOptions, WalState};
+pub use wal::{DiskWal, MemoryWal, SyncObserver, Wal, WalState};
 
 /// A completion callback, called once: with the result after the operation is durable, or with the error that stopped
 /// it.

@@ -11,24 +11,9 @@ use super::identity::{Claim, Identity};
 use super::mirror::{DiskState, Mirror, Probe, Worker};
 use super::recover::{MirrorFound, Recovered, Source, recover};
 use super::snapshot::{SnapshotFile, received_name};
-use super::wal::{DiskWal, Floor, WalOptions, cut_torn_tail};
+use super::wal::{DiskWal, Floor, cut_torn_tail};
 use crate::limits::MIRRORS_QUARANTINED;
 use crate::mutex::Mutex;
-
-/// Options of [`open`].
-#[derive(Clone)]
-pub struct Options {
-    /// The log's layout and caches.
-    pub wal: WalOptions,
-    /// Called after each step of writing mirror and snapshot files.
-    pub probe: Probe,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { wal: WalOptions::default(), probe: Arc::new(|_| ()) }
-    }
-}
 
 /// Locks the directory against other processes until it is dropped. Drop it last.
 #[derive(Debug)]
@@ -57,11 +42,16 @@ pub(super) const MIRROR: &str = "state";
 
 /// Opens `dir`, or creates it with the identity that `create` returns. A start finishes an interrupted install of a
 /// snapshot.
-pub fn open(
+pub fn open(dir: &Path, claim: &Claim, create: impl FnOnce() -> Identity) -> Result<Opened, OpenError> {
+    open_probed(dir, claim, create, Arc::new(|_| ()))
+}
+
+/// Opens a directory like [`open`]. Calls `probe` after each step of writing mirror and snapshot files.
+pub(super) fn open_probed(
     dir: &Path,
     claim: &Claim,
     create: impl FnOnce() -> Identity,
-    options: &Options,
+    probe: Probe,
 ) -> Result<Opened, OpenError> {
     let (wal_dir, snapshots, state) = (dir.join("wal"), dir.join("snapshot"), dir.join(MIRROR));
     for directory in [dir, &wal_dir, &snapshots] {
@@ -79,8 +69,8 @@ pub fn open(
     let proven = Floor { mirror: mirror_id, snapshot: snapshot_id, received: received == Some(true) };
     let cut = cut_torn_tail(&wal_dir, proven)?;
     let floor = Arc::new(Mutex::new(snapshot_id));
-    let wal = DiskWal::open(&wal_dir, &options.wal, floor.clone())
-        .map_err(|error| OpenError::io("open the log in", &wal_dir, error))?;
+    let wal =
+        DiskWal::open(&wal_dir, floor.clone()).map_err(|error| OpenError::io("open the log in", &wal_dir, error))?;
     let mut recovered = recover(dir, &wal, found, snapshot.as_ref())?;
     if recovered.source != Source::Mirror {
         // sled writes by path, so it must be closed before its directory is moved. It is never opened there again.
@@ -94,14 +84,7 @@ pub fn open(
         (note, cut) => note.or(cut),
     };
     let refill = mirror.is_none();
-    let worker = Worker {
-        state,
-        snapshots,
-        mirror,
-        snapshot: Arc::new(Mutex::new(snapshot)),
-        floor,
-        probe: options.probe.clone(),
-    };
+    let worker = Worker { state, snapshots, mirror, snapshot: Arc::new(Mutex::new(snapshot)), floor, probe };
     let state = DiskState::start(worker, refill).map_err(|error| OpenError::io("start a thread for", dir, error))?;
     Ok(Opened { identity, wal, state, recovered, exposure, lock })
 }

@@ -11,7 +11,7 @@ use super::super::payload::Origin;
 use super::super::state_machine::{Shared, StateMachine};
 use super::super::types::Types;
 use super::{Deaf, nothing};
-use crate::storage::{self, Claim, DirectoryLock, Identity, MemoryState, MemoryWal, Options};
+use crate::storage::{self, Claim, DirectoryLock, Identity, MemoryState, MemoryWal};
 
 const ME: SelfIdentity = SelfIdentity { peers_id: 7, node: 1, disk: 11, process: 0 };
 
@@ -37,7 +37,7 @@ impl StoreBuilder<Types, LogStore, StateMachine, (DirectoryLock, tempfile::TempD
         let dir = tempfile::tempdir().unwrap();
         let claim = Claim { cluster: "suite".to_owned(), node: 1, peers_id: None };
         let identity = || Identity::new("suite".to_owned(), 7, 1, 11);
-        let opened = storage::open(&dir.path().join("node"), &claim, identity, &Options::default()).unwrap();
+        let opened = storage::open(&dir.path().join("node"), &claim, identity).unwrap();
         let wal = Arc::new(opened.wal);
         wal.assume_snapshot_of_everything();
         let shared =

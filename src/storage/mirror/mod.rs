@@ -30,9 +30,9 @@ pub struct Checkpoint {
     pub head: Head,
 }
 
-/// A step after which a test can inject a crash.
+/// A step of the writer, after which a test can inject a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     /// The mirror is marked as being written.
     MirrorMarked,
     /// One batch of records is durable in the mirror.
@@ -48,7 +48,7 @@ pub enum Step {
 }
 
 /// Called on the writer thread after each step.
-pub type Probe = Arc<dyn Fn(Step) + Send + Sync>;
+pub(super) type Probe = Arc<dyn Fn(Step) + Send + Sync>;
 
 /// A request to the writer of mirror and snapshot files. Its `done` is called exactly once.
 pub enum Job {

@@ -14,8 +14,9 @@ use std::sync::mpsc::sync_channel;
 
 use super::*;
 use crate::storage::head::Tally;
+use crate::storage::open::open_probed;
 use crate::storage::recover::recover;
-use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Options, Source, Wal, open, record_hash};
+use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Source, Wal, open, record_hash};
 
 type Table = BTreeMap<Bytes, Bytes>;
 
@@ -27,12 +28,16 @@ fn claim() -> Claim {
     Claim { cluster: "harbour".to_string(), node: 1, peers_id: None }
 }
 
-fn try_open(dir: &Path, options: &Options) -> Result<Opened, OpenError> {
-    open(dir, &claim(), || Identity::new("harbour".to_string(), 7, 1, 11), options)
+fn identity() -> Identity {
+    Identity::new("harbour".to_string(), 7, 1, 11)
+}
+
+fn try_open(dir: &Path) -> Result<Opened, OpenError> {
+    open(dir, &claim(), identity)
 }
 
 fn reopen(dir: &Path) -> Opened {
-    try_open(dir, &Options::default()).unwrap()
+    try_open(dir).unwrap()
 }
 
 fn wait<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(io::Result<T>) + Send>)) -> io::Result<T> {
@@ -140,7 +145,7 @@ fn a_flipped_bit_in_the_mirror_sets_it_aside() {
 }
 
 /// Returns copies of the directory as a crash after each step would leave it.
-fn crash_images(dir: &Path, into: &Path) -> (Options, Arc<Mutex<Vec<(Step, PathBuf)>>>) {
+fn crash_images(dir: &Path, into: &Path) -> (Probe, Arc<Mutex<Vec<(Step, PathBuf)>>>) {
     let images = Arc::new(Mutex::new(Vec::new()));
     let (dir, into, kept) = (dir.to_path_buf(), into.to_path_buf(), images.clone());
     let probe: Probe = Arc::new(move |step| {
@@ -149,7 +154,7 @@ fn crash_images(dir: &Path, into: &Path) -> (Options, Arc<Mutex<Vec<(Step, PathB
         copy(&dir, &image);
         kept.push((step, image));
     });
-    (Options { probe, ..Options::default() }, images)
+    (probe, images)
 }
 
 /// After a crash at any step of a checkpoint, a start finds the old state (from the snapshot file) or the new one,
@@ -159,8 +164,8 @@ fn a_crash_at_any_step_of_a_checkpoint_leaves_old_or_new() {
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut table = prepared(dir.path());
     let old: Table = (0..250).map(|n| (Bytes::from(format!("k{n:05}")), Bytes::from(format!("5-{n}")))).collect();
-    let (options, images) = crash_images(dir.path(), copies.path());
-    let opened = try_open(dir.path(), &options).unwrap();
+    let (probe, images) = crash_images(dir.path(), copies.path());
+    let opened = open_probed(dir.path(), &claim(), identity, probe).unwrap();
     checkpoint(&opened.state, &mut table, 15, 450).unwrap();
     let images = std::mem::take(&mut *images.lock().unwrap());
     assert_eq!(images.iter().filter(|(step, _)| *step == Step::MirrorBatch).count(), 5);
@@ -190,8 +195,8 @@ fn a_crash_at_any_step_of_an_install_is_finished_by_the_next_start() {
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let before = prepared(dir.path());
     let installed: Table = (0..150).map(|n| (Bytes::from(format!("x{n}")), Bytes::from("new"))).collect();
-    let (options, images) = crash_images(dir.path(), copies.path());
-    let opened = try_open(dir.path(), &options).unwrap();
+    let (probe, images) = crash_images(dir.path(), copies.path());
+    let opened = open_probed(dir.path(), &claim(), identity, probe).unwrap();
     let file = received(&opened.state, 100, &installed);
     assert_eq!(wait(|done| opened.state.submit(Job::Install(file, done))).unwrap().head().log_id, Some(id(100)));
     close(opened);
@@ -222,7 +227,7 @@ fn a_flipped_bit_in_the_snapshot_file_is_a_refusal() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let error = try_open(dir.path(), &Options::default()).err().unwrap();
+    let error = try_open(dir.path()).err().unwrap();
     assert!(matches!(&error, OpenError::Damaged { path: named, .. } if *named == path), "{error}");
     assert!(error.to_string().contains("move the directory away"));
 }
@@ -238,7 +243,7 @@ fn a_purged_log_without_a_snapshot_is_refused() {
     close(opened);
     fs::remove_dir_all(dir.path().join("snapshot")).unwrap();
     fs::remove_dir_all(dir.path().join("state")).unwrap();
-    assert!(matches!(try_open(dir.path(), &Options::default()).err().unwrap(), OpenError::Incomplete { .. }));
+    assert!(matches!(try_open(dir.path()).err().unwrap(), OpenError::Incomplete { .. }));
 }
 
 /// A mirror that is older than the snapshot file, for example because its directory was restored from a copy, is not
@@ -302,7 +307,7 @@ fn a_directory_is_refused_to_others() {
     prepared(dir.path());
     let refused = |claim: Claim| {
         let create = || Identity::new("x".to_string(), 1, 1, 1);
-        open(dir.path(), &claim, create, &Options::default()).err().unwrap().to_string()
+        open(dir.path(), &claim, create).err().unwrap().to_string()
     };
     assert!(refused(Claim { node: 2, ..claim() }).contains("belongs to node 1 of cluster harbour"));
     assert!(refused(Claim { cluster: "lake".to_string(), ..claim() }).contains("lake"));

@@ -24,21 +24,6 @@ use crate::storage::Done;
 use crate::storage::error::{copy_error, explained};
 use crate::storage::ids::{LogId, Vote, next_index, shown};
 
-/// Options of a log: its files and its cache.
-#[derive(Clone, Debug)]
-pub struct WalOptions {
-    /// A file is closed at this size.
-    pub chunk_bytes: usize,
-    /// Payloads of closed files kept in memory.
-    pub cache_bytes: usize,
-}
-
-impl Default for WalOptions {
-    fn default() -> Self {
-        Self { chunk_bytes: limits::WAL_CHUNK_BYTES, cache_bytes: limits::WAL_CACHE_BYTES }
-    }
-}
-
 /// Measures how long each request takes from the call until it is durable. The implementation has its own clock.
 pub trait SyncObserver: Send + Sync {
     /// A request was handed to the flush thread. The returned value is passed to `finished`.
@@ -107,8 +92,12 @@ impl DiskWal {
 
     /// Opens the log in `dir`, on which `cut_torn_tail` must have run before: it made durable what the files contain.
     /// Syncs what this adds.
-    pub(in crate::storage) fn open(dir: &Path, options: &WalOptions, floor: SnapshotFloor) -> io::Result<Self> {
-        let raft = RaftLog::<WalTypes>::open(Arc::new(config(dir, options)?))?;
+    pub(in crate::storage) fn open(dir: &Path, floor: SnapshotFloor) -> io::Result<Self> {
+        Self::open_with(config(dir)?, dir, floor)
+    }
+
+    pub(super) fn open_with(config: Config, dir: &Path, floor: SnapshotFloor) -> io::Result<Self> {
+        let raft = RaftLog::<WalTypes>::open(Arc::new(config))?;
         let end = raft.stat().open_chunk.global_end;
         let wal = Self(Arc::new(Shared {
             log: RwLock::new(Log { raft: Some(raft), window_start: end, committed: None }),
@@ -364,12 +353,12 @@ fn closed() -> io::Error {
     io::Error::other("the log is closed")
 }
 
-fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
+pub(super) fn config(dir: &Path) -> io::Result<Config> {
     let dir = dir.to_str().ok_or_else(|| refused(format!("{} is not UTF-8", dir.display())))?;
     let mut wal = chunked_wal::Config::new(dir);
     wal.read_buffer_size = Some(limits::WAL_READ_BUFFER_BYTES);
     wal.chunk_max_records = Some(limits::WAL_CHUNK_RECORDS);
-    wal.chunk_max_size = Some(options.chunk_bytes);
+    wal.chunk_max_size = Some(limits::WAL_CHUNK_BYTES);
     // `torn_tail` has already cut a torn tail, so a record that is incomplete now is damage.
     wal.truncate_incomplete_record = Some(false);
     // Each request has its own sync, which `torn_tail` relies on.
@@ -378,6 +367,6 @@ fn config(dir: &Path, options: &WalOptions) -> io::Result<Config> {
     Ok(Config {
         wal,
         log_cache_max_items: Some(limits::WAL_CACHE_ENTRIES),
-        log_cache_capacity: Some(options.cache_bytes),
+        log_cache_capacity: Some(limits::WAL_CACHE_BYTES),
     })
 }

@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::disk::config;
 use super::*;
 use crate::mutex::Mutex;
 use crate::storage::error::OpenError;
@@ -30,11 +31,9 @@ fn entries(term: u64, range: std::ops::Range<u64>) -> Vec<(LogId, Bytes)> {
 
 fn open(dir: &Path) -> DiskWal {
     cut_torn_tail(dir, Floor::default()).unwrap();
-    DiskWal::open(dir, &small_chunks(), Arc::new(Mutex::new(Some(id(99, u64::MAX - 1))))).unwrap()
-}
-
-fn small_chunks() -> WalOptions {
-    WalOptions { chunk_bytes: 4096, cache_bytes: 1024 }
+    let mut small_files = config(dir).unwrap();
+    (small_files.wal.chunk_max_size, small_files.log_cache_capacity) = (Some(4096), Some(1024));
+    DiskWal::open_with(small_files, dir, Arc::new(Mutex::new(Some(id(99, u64::MAX - 1))))).unwrap()
 }
 
 fn wait(call: impl FnOnce(Done) -> io::Result<()>) -> io::Result<()> {
@@ -55,8 +54,7 @@ fn last_file(dir: &Path) -> PathBuf {
 /// Creates a log of one file with a vote and ten entries. The last entry was written by a separate request.
 fn ten_entries() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let options = WalOptions::default();
-    let wal = DiskWal::open(dir.path(), &options, Arc::default()).unwrap();
+    let wal = DiskWal::open(dir.path(), Arc::default()).unwrap();
     wait(|done| wal.save_vote(Vote { term: 1, node: 1, committed: true }, done)).unwrap();
     wait(|done| wal.append(entries(1, 0..9), done)).unwrap();
     wait(|done| wal.append(entries(1, 9..10), done)).unwrap();
@@ -65,7 +63,7 @@ fn ten_entries() -> TempDir {
 }
 
 fn last_index(dir: &Path) -> Option<u64> {
-    DiskWal::open(dir, &WalOptions::default(), Arc::default()).unwrap().state().last.map(|id| id.index)
+    DiskWal::open(dir, Arc::default()).unwrap().state().last.map(|id| id.index)
 }
 
 /// If any part of the last record is missing, a start drops that record and nothing else.
@@ -118,7 +116,7 @@ fn a_flipped_bit_anywhere_is_refused_and_nothing_is_cut() {
 fn a_lost_page_before_a_vote_is_refused() {
     for voted in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+        let wal = DiskWal::open(dir.path(), Arc::default()).unwrap();
         wait(|done| wal.append(entries(1, 0..60), done)).unwrap();
         if voted {
             wait(|done| wal.save_vote(Vote { term: 2, node: 1, committed: false }, done)).unwrap();
@@ -157,7 +155,7 @@ fn a_lost_page_before_a_request_is_cut_unless_it_was_synced() {
         for (commits, is_synced) in [(1, false), (2, false), (2, true)] {
             let dir = tempfile::tempdir().unwrap();
             let floor = Arc::new(Mutex::new(Some(id(1, 1))));
-            let wal = DiskWal::open(dir.path(), &WalOptions::default(), floor).unwrap();
+            let wal = DiskWal::open(dir.path(), floor).unwrap();
             wait(|done| wal.append(entries(1, 0..2), done)).unwrap();
             let path = last_file(dir.path());
             let end = || fs::metadata(&path).unwrap().len() as usize;
@@ -186,7 +184,7 @@ fn a_lost_page_before_a_request_is_cut_unless_it_was_synced() {
                 assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut");
             } else {
                 assert!(matches!(cut, Ok(Some(_))), "{left_on_page}, {commits}: {cut:?}");
-                let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+                let wal = DiskWal::open(dir.path(), Arc::default()).unwrap();
                 assert_eq!(wal.state(), acknowledged);
             }
         }
@@ -230,7 +228,7 @@ fn a_tail_that_the_mirror_knows_is_not_cut() {
 fn a_lost_page_is_a_torn_tail_only_in_the_last_request() {
     for later in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+        let wal = DiskWal::open(dir.path(), Arc::default()).unwrap();
         wait(|done| wal.append(entries(1, 0..10), done)).unwrap();
         wait(|done| wal.append(entries(1, 10..200), done)).unwrap();
         if later {
@@ -380,7 +378,7 @@ fn failing(wal: &impl Wal) {
 #[test]
 fn each_acknowledged_request_was_synced() {
     let dir = tempfile::tempdir().unwrap();
-    let wal = DiskWal::open(dir.path(), &WalOptions::default(), Arc::default()).unwrap();
+    let wal = DiskWal::open(dir.path(), Arc::default()).unwrap();
     let is_synced = |what: &str, request: &dyn Fn(Done) -> io::Result<()>| {
         let before = wal.syncs();
         wait(request).unwrap();
@@ -440,7 +438,7 @@ fn the_cause_of_a_stopped_flush_thread_is_kept() {
 #[test]
 fn a_purge_past_the_snapshot_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let wal = DiskWal::open(dir.path(), &small_chunks(), Arc::new(Mutex::new(Some(id(1, 3))))).unwrap();
+    let wal = DiskWal::open(dir.path(), Arc::new(Mutex::new(Some(id(1, 3))))).unwrap();
     wait(|done| wal.append(entries(1, 0..6), done)).unwrap();
     assert_eq!(wal.purge(id(1, 4)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     wal.purge(id(1, 3)).unwrap();

@@ -15,7 +15,7 @@ fn cut(path: &Path, length: u64) {
 }
 
 fn refused(dir: &Path) -> (PathBuf, String) {
-    let refusal = try_open(dir, &Options::default()).err().expect("a refusal");
+    let refusal = try_open(dir).err().expect("a refusal");
     let OpenError::Damaged { path, what, .. } = refusal else { panic!("{refusal}") };
     (path, what)
 }
@@ -40,7 +40,7 @@ fn a_log_that_was_cut_below_the_mirror_is_refused() {
             same(&opened, &table);
             continue;
         }
-        let error = try_open(dir.path(), &Options::default()).err().unwrap();
+        let error = try_open(dir.path()).err().unwrap();
         assert!(matches!(&error, OpenError::Damaged { path, offset, .. } if *path == file && *offset == length));
         let text = error.to_string();
         let proof = if kept > 5 { "the mirror holds T1-N1.10" } else { "the snapshot file holds T1-N1.5" };
