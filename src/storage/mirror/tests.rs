@@ -71,7 +71,7 @@ fn checkpoint(state: &impl StateStore, table: &mut Table, index: u64, count: u64
 
 fn close(opened: Opened) {
     wait(|done| opened.state.submit(Job::Close(done))).unwrap();
-    opened.wal.close().unwrap();
+    opened.wal.sync_and_wait().unwrap();
 }
 
 fn same(opened: &Opened, table: &Table) {

@@ -32,8 +32,8 @@ pub trait SyncObserver: Send + Sync {
     fn finished(&self, started: u64, durable: bool);
 }
 
-/// The log on disk. [`DiskWal::close`] writes what is pending and ends the flush thread. The drop of the last handle
-/// does the same, except that it loses the last commit if no append or sync came after it.
+/// The log on disk. The drop of the last handle writes what is pending and ends the flush thread. It loses the last
+/// commit if no append or sync came after it.
 #[derive(Clone)]
 pub struct DiskWal(Arc<Shared>);
 
@@ -50,8 +50,7 @@ struct Shared {
 pub(in crate::storage) type SnapshotFloor = Arc<Mutex<Option<LogId>>>;
 
 struct Log {
-    /// `None` once closed.
-    raft: Option<RaftLog<WalTypes>>,
+    raft: RaftLog<WalTypes>,
     /// The end of the last request that was, or will be, synced, as an offset of the whole log.
     window_start: u64,
     /// The last commit, if no request has written it yet. Only an append or a sync writes it, as its first record. So a
@@ -62,15 +61,13 @@ struct Log {
 
 impl Log {
     fn state(&self) -> WalState {
-        self.raft.as_ref().map_or_else(WalState::default, |raft| {
-            let state = raft.log_state();
-            WalState {
-                purged: state.purged().copied(),
-                last: state.last().copied(),
-                vote: state.vote().copied(),
-                committed: self.committed.or(state.committed().copied()),
-            }
-        })
+        let state = self.raft.log_state();
+        WalState {
+            purged: state.purged().copied(),
+            last: state.last().copied(),
+            vote: state.vote().copied(),
+            committed: self.committed.or(state.committed().copied()),
+        }
     }
 }
 
@@ -100,7 +97,7 @@ impl DiskWal {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config))?;
         let end = raft.stat().open_chunk.global_end;
         let wal = Self(Arc::new(Shared {
-            log: RwLock::new(Log { raft: Some(raft), window_start: end, committed: None }),
+            log: RwLock::new(Log { raft, window_start: end, committed: None }),
             progress: Arc::default(),
             failure: Arc::default(),
             dir: dir.to_path_buf(),
@@ -115,13 +112,6 @@ impl DiskWal {
     pub fn on_sync(&self, observer: Arc<dyn SyncObserver>) {
         // A second observer is dropped, which loses only figures.
         let _ = self.0.observer.set(observer);
-    }
-
-    /// Makes everything durable and ends the flush thread. Every later call fails.
-    pub fn close(&self) -> io::Result<()> {
-        let result = self.sync_and_wait();
-        self.write_lock().raft = None;
-        result
     }
 
     pub(in crate::storage) fn sync_and_wait(&self) -> io::Result<()> {
@@ -141,7 +131,7 @@ impl DiskWal {
     /// Number of requests of the flush thread that ended with a sync. A sync is counted before its callback is called.
     #[cfg(test)]
     pub(super) fn syncs(&self) -> u64 {
-        self.read_lock().raft.as_ref().map_or(0, |raft| raft.stat().flush_metrics.sync_batch_count)
+        self.read_lock().raft.stat().flush_metrics.sync_batch_count
     }
 
     fn read_lock(&self) -> RwLockReadGuard<'_, Log> {
@@ -160,13 +150,12 @@ impl DiskWal {
         change: impl FnOnce(&mut RaftLog<WalTypes>, u64, &mut Option<LogId>) -> io::Result<Option<Segment>>,
     ) -> io::Result<()> {
         let mut log = self.write_lock();
-        if let Err(error) = self.refuse_if_failed(&log) {
+        if let Err(error) = self.refuse_if_failed() {
             drop(log);
             done(Err(copy_error(&error)));
             return Err(error);
         }
         let Log { raft, window_start, committed } = &mut *log;
-        let Some(raft) = raft.as_mut() else { return Err(closed()) };
         let changed = change(raft, *window_start, committed);
         if let Err(error) = &changed {
             let error = self.not_written(error);
@@ -226,11 +215,8 @@ impl DiskWal {
         }))
     }
 
-    fn refuse_if_failed(&self, log: &Log) -> io::Result<()> {
-        if let Some(error) = self.0.failure.get() {
-            return Err(copy_error(error));
-        }
-        if log.raft.is_none() { Err(closed()) } else { Ok(()) }
+    fn refuse_if_failed(&self) -> io::Result<()> {
+        self.0.failure.get().map_or(Ok(()), |error| Err(copy_error(error)))
     }
 }
 
@@ -287,7 +273,7 @@ impl Wal for DiskWal {
 
     fn commit(&self, id: LogId) -> io::Result<()> {
         let mut log = self.write_lock();
-        self.refuse_if_failed(&log)?;
+        self.refuse_if_failed()?;
         let state = log.state();
         if Some(id) < state.committed || state.last < Some(id) {
             return Err(refused(format!("commit {id} contradicts {state:?}")));
@@ -301,13 +287,12 @@ impl Wal for DiskWal {
 
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<(LogId, Bytes)>> {
         let log = self.read_lock();
-        self.refuse_if_failed(&log)?;
-        let raft = log.raft.as_ref().ok_or_else(closed)?;
+        self.refuse_if_failed()?;
         let (mut records, mut bytes) = (Vec::new(), 0);
         if from >= to {
             return Ok(records);
         }
-        for record in raft.read(from, to) {
+        for record in log.raft.read(from, to) {
             let (id, payload) = record?;
             if id.index != from + records.len() as u64 {
                 break;
@@ -337,7 +322,7 @@ impl Wal for DiskWal {
         let failure = self.0.failure.get()?;
         if failure.kind() == flush_thread_stopped().kind()
             // The thread has kept the cause, which none of its requests could receive.
-            && let Some(Err(cause)) = self.read_lock().raft.as_ref().map(RaftLog::wait_worker_idle)
+            && let Err(cause) = self.read_lock().raft.wait_worker_idle()
         {
             return Some(explained("write the log in", &self.0.dir, &cause).to_string());
         }
@@ -345,12 +330,8 @@ impl Wal for DiskWal {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.read_lock().raft.as_ref().map_or(0, RaftLog::on_disk_size)
+        self.read_lock().raft.on_disk_size()
     }
-}
-
-fn closed() -> io::Error {
-    io::Error::other("the log is closed")
 }
 
 pub(super) fn config(dir: &Path) -> io::Result<Config> {

@@ -36,6 +36,11 @@ fn open(dir: &Path) -> DiskWal {
     DiskWal::open_with(small_files, dir, Arc::new(Mutex::new(Some(id(99, u64::MAX - 1))))).unwrap()
 }
 
+/// Makes everything durable, and ends the flush thread.
+fn close(wal: DiskWal) {
+    wal.sync_and_wait().unwrap();
+}
+
 fn wait(call: impl FnOnce(Done) -> io::Result<()>) -> io::Result<()> {
     let (sender, receiver) = channel();
     let called = call(Box::new(move |result| sender.send(result).unwrap()));
@@ -58,7 +63,7 @@ fn ten_entries() -> TempDir {
     wait(|done| wal.save_vote(Vote { term: 1, node: 1, committed: true }, done)).unwrap();
     wait(|done| wal.append(entries(1, 0..9), done)).unwrap();
     wait(|done| wal.append(entries(1, 9..10), done)).unwrap();
-    wal.close().unwrap();
+    close(wal);
     dir
 }
 
@@ -121,7 +126,7 @@ fn a_lost_page_before_a_vote_is_refused() {
         if voted {
             wait(|done| wal.save_vote(Vote { term: 2, node: 1, committed: false }, done)).unwrap();
         }
-        wal.close().unwrap();
+        close(wal);
         let path = last_file(dir.path());
         let mut bytes = fs::read(&path).unwrap();
         bytes[4096..8192].fill(0);
@@ -234,7 +239,7 @@ fn a_lost_page_is_a_torn_tail_only_in_the_last_request() {
         if later {
             wait(|done| wal.append(entries(1, 200..201), done)).unwrap();
         }
-        wal.close().unwrap();
+        close(wal);
         let path = last_file(dir.path());
         let mut bytes = fs::read(&path).unwrap();
         bytes[8192..12288].fill(0);
@@ -322,7 +327,7 @@ fn a_missing_file_at_the_front_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let wal = open(dir.path());
     wait(|done| wal.append(entries(1, 0..100), done)).unwrap();
-    wal.close().unwrap();
+    close(wal);
     let mut files: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "wal"));
     files.sort();

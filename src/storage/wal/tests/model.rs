@@ -101,7 +101,7 @@ proptest! {
         let mut model = Model::default();
         for operation in &operations {
             if matches!(operation, Operation::Reopen) {
-                wal.close().unwrap();
+                close(wal);
                 wal = open(dir.path());
             }
             model.run(operation, &wal);
@@ -109,7 +109,7 @@ proptest! {
         }
         wal.sync_and_wait().unwrap();
         assert_eq!(wal.synced(), model.state.last);
-        wal.close().unwrap();
+        drop(wal);
         model.check(&open(dir.path()));
     }
 
