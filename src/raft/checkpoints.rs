@@ -17,7 +17,7 @@ use super::types::Types;
 use crate::codec;
 use crate::limits::{CHECKPOINT_FIRST_MS, REBUILD_RECORDS};
 use crate::state::RecordKey;
-use crate::storage::{Checkpoint, Head, Job, LogId, SnapshotFile, Wal};
+use crate::storage::{Head, Job, LogId, SnapshotFile, Wal};
 
 impl Shared {
     /// Writes the changes since the last checkpoint to the mirror, if there are any.
@@ -57,7 +57,7 @@ impl Shared {
         let begun = tokio::time::Instant::now();
         self.wait_synced(&head).await?;
         let (done, finished) = awaited();
-        self.store.submit(Job::Checkpoint(Checkpoint { changes: written(taken.handed_over()), head }, done));
+        self.store.submit(Job::Checkpoint(written(taken.handed_over()), head, done));
         match finished.await {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => self.rebuild_gated().await,
             result => result,

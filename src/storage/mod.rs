@@ -27,7 +27,7 @@ pub use head::{Head, record_hash};
 pub use identity::{Claim, Identity};
 pub use ids::{LogId, Vote};
 pub use memory_disk::MemoryDisk;
-pub use mirror::{Checkpoint, DiskState, Job, MemoryState, StateStore};
+pub use mirror::{DiskState, Job, MemoryState, StateStore};
 pub use open::{DirectoryLock, Examined, Opened, examine, open};
 pub use recover::{Recovered, Source};
 pub use snapshot::{ReceivedSnapshot, SnapshotFile, SnapshotWriter};

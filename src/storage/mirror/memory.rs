@@ -1,6 +1,6 @@
-//! Mirror and snapshot in memory, for simulation. Jobs run at once unless they are held; `crash` drops held jobs.
+//! Mirror and snapshot in memory, for simulation. Jobs run at once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,33 +26,17 @@ struct Inner {
     snapshot: Option<SnapshotFile>,
     /// What a power failure leaves of these three with [`Fault::SnapshotUnsynced`]; otherwise they are durable at once.
     durable: Option<(BTreeMap<Bytes, Bytes>, Head, Option<SnapshotFile>)>,
-    held: VecDeque<Job>,
-    hold: bool,
     closed: bool,
 }
 
 impl MemoryState {
-    /// Holds all jobs from now on.
-    pub fn hold(&self) {
-        self.0.lock().hold = true;
-    }
-
-    /// Runs the held jobs in order. Later jobs are not held.
-    pub fn release(&self) {
-        self.0.lock().hold = false;
-        while let Some(job) = { self.0.lock().held.pop_front() } {
-            self.run(job);
-        }
-    }
-
-    /// Simulates a power failure: held jobs are dropped, and their callbacks are never called.
+    /// Simulates a power failure, and opens the store again.
     pub fn crash(&self) {
         let mut inner = self.0.lock();
         if let Some(durable) = inner.durable.take() {
             (inner.records, inner.head, inner.snapshot) = durable;
         }
-        inner.held.clear();
-        (inner.hold, inner.closed) = (false, false);
+        inner.closed = false;
     }
 
     pub(in crate::storage) fn copy(&self) -> Self {
@@ -86,50 +70,6 @@ impl MemoryState {
         inner.head = recovered.head.clone();
         Ok(recovered)
     }
-
-    fn run(&self, job: Job) {
-        let mut inner = self.0.lock();
-        if inner.closed {
-            drop(inner);
-            return job.fail(closed());
-        }
-        if faults::on(Fault::SnapshotUnsynced) && inner.durable.is_none() {
-            inner.durable = Some((inner.records.clone(), inner.head.clone(), inner.snapshot.clone()));
-        }
-        match job {
-            Job::Checkpoint(checkpoint, done) => {
-                for (key, value) in checkpoint.changes {
-                    match value {
-                        Some(value) => inner.records.insert(key, value),
-                        None => inner.records.remove(&key),
-                    };
-                }
-                inner.head = checkpoint.head;
-                drop(inner);
-                done(Ok(()));
-            }
-            Job::Export(done) => {
-                let exported = inner.export();
-                drop(inner);
-                done(exported);
-            }
-            Job::Install(file, done) => {
-                let installed = inner.install(file);
-                drop(inner);
-                done(installed);
-            }
-            Job::Rebuild(records, head, done) => {
-                (inner.records, inner.head) = (records.into_iter().collect(), head);
-                drop(inner);
-                done(Ok(()));
-            }
-            Job::Close(done) => {
-                inner.closed = true;
-                drop(inner);
-                done(Ok(()));
-            }
-        }
-    }
 }
 
 impl Inner {
@@ -155,12 +95,46 @@ impl Inner {
 impl StateStore for MemoryState {
     fn submit(&self, job: Job) {
         let mut inner = self.0.lock();
-        if inner.hold && !inner.closed {
-            inner.held.push_back(job);
-            return;
+        if inner.closed {
+            drop(inner);
+            return job.fail(closed());
         }
-        drop(inner);
-        self.run(job);
+        if faults::on(Fault::SnapshotUnsynced) && inner.durable.is_none() {
+            inner.durable = Some((inner.records.clone(), inner.head.clone(), inner.snapshot.clone()));
+        }
+        match job {
+            Job::Checkpoint(changes, head, done) => {
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => inner.records.insert(key, value),
+                        None => inner.records.remove(&key),
+                    };
+                }
+                inner.head = head;
+                drop(inner);
+                done(Ok(()));
+            }
+            Job::Export(done) => {
+                let exported = inner.export();
+                drop(inner);
+                done(exported);
+            }
+            Job::Install(file, done) => {
+                let installed = inner.install(file);
+                drop(inner);
+                done(installed);
+            }
+            Job::Rebuild(records, head, done) => {
+                (inner.records, inner.head) = (records.into_iter().collect(), head);
+                drop(inner);
+                done(Ok(()));
+            }
+            Job::Close(done) => {
+                inner.closed = true;
+                drop(inner);
+                done(Ok(()));
+            }
+        }
     }
 
     fn current_snapshot(&self) -> Option<SnapshotFile> {

@@ -21,14 +21,8 @@ pub use handle::DiskState;
 pub use memory::MemoryState;
 pub(super) use worker::Worker;
 
-/// The records that changed since the previous checkpoint, with their values at one applied entry.
-#[derive(Clone, Debug, Default)]
-pub struct Checkpoint {
-    /// Key and new value, or `None` for a removed record.
-    pub changes: Vec<(Bytes, Option<Bytes>)>,
-    /// The head of all records after these changes.
-    pub head: Head,
-}
+/// Key and new value of a record that changed; `None` for a removed record.
+type Change = (Bytes, Option<Bytes>);
 
 /// A step of the writer, after which a test can inject a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +46,10 @@ pub(super) type Probe = Arc<dyn Fn(Step) + Send + Sync>;
 
 /// A request to the writer of mirror and snapshot files. Its `done` is called exactly once.
 pub enum Job {
-    /// Writes the changes into the mirror. The log must already have synced `head.log_id`. After a crash during the
-    /// write, the next start quarantines the mirror.
-    Checkpoint(Checkpoint, Done),
+    /// Writes the changes since the previous checkpoint into the mirror, and the head of all records after them. The
+    /// log must already have synced the entry that the head names. After a crash during the write, the next start
+    /// quarantines the mirror.
+    Checkpoint(Vec<Change>, Head, Done),
     /// Writes a snapshot file of the mirror at its newest checkpoint, and verifies the records against the head.
     /// `InvalidData` means that the mirror had wrong records and was quarantined; send all records with
     /// [`Job::Rebuild`].
@@ -72,7 +67,7 @@ impl Job {
     /// Reports to the caller that the job was not done.
     fn fail(self, error: io::Error) {
         match self {
-            Self::Checkpoint(_, done) | Self::Rebuild(_, _, done) | Self::Close(done) => done(Err(error)),
+            Self::Checkpoint(_, _, done) | Self::Rebuild(_, _, done) | Self::Close(done) => done(Err(error)),
             Self::Export(done) | Self::Install(_, done) => done(Err(error)),
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Step;
+use super::{Change, Step};
 use crate::limits::{
     MIRROR_BATCH_RECORDS, MIRROR_CACHE_BYTES, MIRROR_LOCK_PAUSE_MS, MIRROR_LOCK_WAIT_MS, MIRROR_VALUE_BYTES,
 };
@@ -42,8 +42,6 @@ fn open_when_free(config: &sled::Config) -> io::Result<sled::Db> {
         waited_ms += MIRROR_LOCK_PAUSE_MS;
     }
 }
-
-pub(super) type Change = (Bytes, Option<Bytes>);
 
 /// Handles of sled. When the last one is dropped, sled syncs the file, and panics if that fails.
 struct Sled {

@@ -65,8 +65,8 @@ fn checkpoint(state: &impl StateStore, table: &mut Table, index: u64, count: u64
         table.insert(key.clone(), value.clone());
         changes.push((key, Some(value)));
     }
-    let checkpoint = Checkpoint { changes, head: head(index, table) };
-    wait(|done| state.submit(Job::Checkpoint(checkpoint, done)))
+    let head = head(index, table);
+    wait(|done| state.submit(Job::Checkpoint(changes, head, done)))
 }
 
 fn close(opened: Opened) {
@@ -276,7 +276,7 @@ fn a_wrong_mirror_never_becomes_a_snapshot_file() {
     checkpoint(&opened.state, &mut table, 1, 10).unwrap();
     let mut wrong = head(2, &table);
     wrong.digest = wrong.digest.wrapping_add(record_hash(b"no", b"such"));
-    wait(|done| opened.state.submit(Job::Checkpoint(Checkpoint { changes: vec![], head: wrong }, done))).unwrap();
+    wait(|done| opened.state.submit(Job::Checkpoint(vec![], wrong, done))).unwrap();
     assert_eq!(wait(|done| opened.state.submit(Job::Export(done))).unwrap_err().kind(), io::ErrorKind::InvalidData);
     assert!(opened.state.current_snapshot().is_none());
     assert!(checkpoint(&opened.state, &mut table, 3, 1).is_err());
@@ -325,15 +325,13 @@ fn a_directory_is_refused_to_others() {
     assert!(refused(claim()).contains("no identity file"));
 }
 
-/// The storage in memory starts by the same rules. Jobs that were held at a crash have no effect.
+/// The storage in memory starts by the same rules.
 #[test]
-fn a_crash_of_the_memory_state_forgets_what_was_held() {
+fn the_memory_state_starts_like_a_directory() {
     let (wal, state, mut table) = (MemoryWal::default(), MemoryState::default(), Table::new());
     append(&wal, 0..5);
     checkpoint(&state, &mut table, 2, 10).unwrap();
     let before = table.clone();
-    state.hold();
-    state.submit(Job::Checkpoint(Checkpoint { changes: vec![], head: head(3, &table) }, Box::new(drop)));
     state.crash();
     wal.crash();
     let recovered = state.recover(&wal).unwrap();

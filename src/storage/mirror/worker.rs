@@ -8,10 +8,10 @@ use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
 
-use super::sled::Change;
-use super::{Checkpoint, Job, Mirror, Probe, Step, closed};
+use super::{Change, Job, Mirror, Probe, Step, closed};
 use crate::limits::MIRRORS_QUARANTINED;
 use crate::mutex::Mutex;
+use crate::storage::Done;
 use crate::storage::error::{copy_error, explained, invalid_data};
 use crate::storage::fs::{quarantine, remove_files, sync_directory, sync_snapshot};
 use crate::storage::head::Head;
@@ -43,7 +43,7 @@ impl Worker {
                 continue;
             }
             let result = match job {
-                Job::Checkpoint(checkpoint, done) => report(placed(&state, self.checkpoint(checkpoint)), done),
+                Job::Checkpoint(changes, head, done) => report(placed(&state, self.checkpoint(changes, head)), done),
                 Job::Rebuild(records, head, done) => report(placed(&state, self.rebuild(records, head)), done),
                 Job::Export(done) => match report(placed(&snapshots, self.export()), done) {
                     // The mirror is intact, and no job needs the file.
@@ -74,11 +74,11 @@ impl Worker {
         }
     }
 
-    fn checkpoint(&mut self, checkpoint: Checkpoint) -> io::Result<()> {
+    fn checkpoint(&mut self, changes: Vec<Change>, head: Head) -> io::Result<()> {
         let probe = self.probe.clone();
         let mirror = self.mirror.as_mut().ok_or_else(no_mirror)?;
-        let at = checkpoint.head.log_id;
-        mirror.write(checkpoint.changes.into_iter().map(Ok), checkpoint.head, &*probe)?;
+        let at = head.log_id;
+        mirror.write(changes.into_iter().map(Ok), head, &*probe)?;
         self.settle(at)
     }
 
@@ -185,7 +185,7 @@ fn placed<T>(path: &Path, result: io::Result<T>) -> io::Result<T> {
 }
 
 /// Calls `done` with the result, and returns the error.
-fn report<T>(result: io::Result<T>, done: Box<dyn FnOnce(io::Result<T>) + Send>) -> io::Result<()> {
+fn report<T>(result: io::Result<T>, done: Done<T>) -> io::Result<()> {
     let kept = result.as_ref().err().map(copy_error);
     done(result);
     kept.map_or(Ok(()), Err)

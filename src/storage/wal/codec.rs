@@ -49,7 +49,7 @@ pub(super) struct Payload {
 }
 
 /// Calls a [`Done`] exactly once, even if the flush thread panics and drops it.
-pub(super) struct FlushCallback(Option<Box<dyn FnOnce(io::Result<()>) + Send>>);
+pub(super) struct FlushCallback(Option<Done>);
 
 impl FlushCallback {
     pub(super) fn new(done: Done) -> Self {

@@ -24,7 +24,7 @@ fn checkpoints_during_an_export_wait_for_it() {
         let changes = changes.into_iter().map(|(key, value)| (key, Some(value))).collect();
         let (head, sender) = (head(index, &table), sender.clone());
         let done = move |done: io::Result<()>| sender.send(done.map(|()| Head::default())).unwrap();
-        opened.state.submit(Job::Checkpoint(Checkpoint { changes, head }, Box::new(done)));
+        opened.state.submit(Job::Checkpoint(changes, head, Box::new(done)));
     }
     assert_eq!(ends.recv().unwrap().unwrap(), exported, "the export comes to its end first");
     (2..6).for_each(|_| drop(ends.recv().unwrap().unwrap()));
