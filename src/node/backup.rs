@@ -88,12 +88,8 @@ async fn send(file: SnapshotFile, sender: Parts) -> bool {
     let longest = Duration::from_millis(limits::BACKUP_PART_MS_MAX);
     let (read, mut parts) = mpsc::channel(1);
     let reading = tokio::task::spawn_blocking(move || {
-        let chunks = match file.chunks(limits::SNAPSHOT_CHUNK_BYTES) {
-            Ok(chunks) => chunks,
-            Err(error) => return read.blocking_send(Err(error)).is_ok(),
-        };
         // The task ends with the file, or when its parts are not taken any more.
-        chunks.into_iter().all(|chunk| read.blocking_send(chunk).is_ok())
+        file.chunks(limits::SNAPSHOT_CHUNK_BYTES).all(|chunk| read.blocking_send(chunk).is_ok())
     });
     while let Some(part) = parts.recv().await {
         let unread = part.is_err();

@@ -118,7 +118,7 @@ impl Peer {
         // Ends with the file, or as soon as the receiver is dropped.
         let reading = tokio::spawn(async move {
             let mut part = Some(messages::snapshot_part::Part::Announcement(announcement));
-            let mut chunks = file.chunks(SNAPSHOT_CHUNK_BYTES)?;
+            let mut chunks = file.chunks(SNAPSHOT_CHUNK_BYTES);
             while part.is_some() && sender.send(messages::SnapshotPart { part: part.take() }).await.is_ok() {
                 moved.send_replace(());
                 let (next, rest) = on_files(&*shared.store, move || (chunks.next(), chunks)).await?;

@@ -1,7 +1,7 @@
 //! Reads a backup, which is a snapshot file, and creates the directory of a node from one.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -118,9 +118,7 @@ fn write_snapshot(file: File, head: Head, records: impl IntoIterator<Item = (Byt
     for (key, value) in records {
         builder.add(&key, &value)?;
     }
-    let mut output = builder.finish()?;
-    output.flush()?;
-    output.get_ref().sync_all()
+    builder.finish()?.get_ref().sync_all()
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ async fn a_slow_snapshot_is_received_and_a_stalled_one_fails() {
     let file = file(1_000).await;
     let began = Instant::now();
     let slowly = async |parts: Parts| {
-        for chunk in file.chunks(1_000).unwrap() {
+        for chunk in file.chunks(1_000) {
             sleep(ALMOST).await;
             parts.send(part(chunk.unwrap())).await.unwrap();
         }
@@ -60,7 +60,7 @@ async fn a_slow_snapshot_is_received_and_a_stalled_one_fails() {
     assert!(began.elapsed() > 5 * Duration::from_millis(INSTALL_SNAPSHOT_MS_MAX), "it was fast");
 
     let half = async |parts: Parts| {
-        parts.send(part(file.chunks(1_000).unwrap().next().unwrap().unwrap())).await.unwrap();
+        parts.send(part(file.chunks(1_000).next().unwrap().unwrap())).await.unwrap();
         parts.closed().await;
     };
     let given_up = received(&file, file.size_bytes(), half).await.unwrap_err();
@@ -72,7 +72,7 @@ async fn a_slow_snapshot_is_received_and_a_stalled_one_fails() {
 async fn a_snapshot_longer_than_announced_is_refused() {
     let file = file(1_000).await;
     let whole = async |parts: Parts| {
-        for chunk in file.chunks(1_000).unwrap() {
+        for chunk in file.chunks(1_000) {
             if parts.send(part(chunk.unwrap())).await.is_err() {
                 return;
             }

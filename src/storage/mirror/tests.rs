@@ -184,7 +184,7 @@ fn received(state: &impl StateStore, index: u64, table: &Table) -> ReceivedSnaps
     wait(|done| other.submit(Job::Rebuild(records, head(index, table), done))).unwrap();
     let file = wait(|done| other.submit(Job::Export(done))).unwrap();
     let mut writer = state.receive().unwrap();
-    file.chunks(1 << 20).unwrap().for_each(|chunk| writer.write(&chunk.unwrap()).unwrap());
+    file.chunks(1 << 20).for_each(|chunk| writer.write(&chunk.unwrap()).unwrap());
     writer.finish().unwrap()
 }
 

@@ -65,10 +65,10 @@ impl SnapshotFile {
     }
 
     /// Returns the raw content in chunks of at most `bytes` bytes, in order.
-    pub fn chunks(&self, bytes: usize) -> io::Result<impl Iterator<Item = io::Result<Bytes>> + Send + use<>> {
+    pub fn chunks(&self, bytes: usize) -> impl Iterator<Item = io::Result<Bytes>> + Send + use<> {
         let mut input = self.cursor();
         let mut left = self.size_bytes;
-        Ok(std::iter::from_fn(move || {
+        std::iter::from_fn(move || {
             let length = left.min(bytes.max(1) as u64);
             if length == 0 {
                 return None;
@@ -77,7 +77,7 @@ impl SnapshotFile {
             let read = input.read_exact(&mut chunk).map(|()| Bytes::from(chunk));
             left = if read.is_ok() { left - length } else { 0 };
             Some(read)
-        }))
+        })
     }
 
     /// Returns the records in the order of their keys. Damage, a wrong count or a wrong digest yields an error, at the

@@ -84,10 +84,10 @@ impl ReceivedSnapshot {
             fs::rename(path, to)?;
             self.temporary.0 = None;
         }
-        Ok(self.file.clone())
+        Ok(self.file)
     }
 
     pub(in crate::storage) fn into_file(self) -> SnapshotFile {
-        self.file.clone()
+        self.file
     }
 }
