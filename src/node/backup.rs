@@ -125,8 +125,8 @@ pub struct BackupView {
 pub fn examine(file: &Path) -> Result<BackupView, RestoreError> {
     let (snapshot, backup) = opened(file)?;
     Ok(BackupView {
-        cluster: backup.cluster().to_owned(),
-        cluster_id: backup.cluster_id(),
+        cluster: backup.cluster.clone(),
+        cluster_id: backup.cluster_id,
         index: snapshot.head().log_id.map_or(0, |id: LogId| id.index),
         records: snapshot.head().records,
         bytes: snapshot.size_bytes(),
@@ -228,7 +228,7 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
 
 /// Returns the id and the addresses of the first node of the new cluster.
 fn first_node(restore: &Restore, backup: &Backup) -> Result<(u64, Member), Invalid> {
-    let members = backup.members();
+    let members = &backup.members;
     let node = restore.node.or_else(|| members.keys().next().copied()).unwrap_or(1);
     if node == 0 {
         return Err(Invalid::new("node", "1 or more", node));

@@ -30,7 +30,8 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn load(origin: &Origin, head: &Head, records: &[(Bytes, Bytes)]) -> io::Result<Self> {
-        if let Some(found) = payload::decode_origin(&head.meta)?.filter(|found| found != origin) {
+        let (found, membership) = payload::decode_head_meta(&head.meta)?;
+        if let Some(found) = found.filter(|found| found != origin) {
             let (theirs, ours) = (found.peers_id, origin.peers_id);
             return Err(damaged(format!(
                 "a state of another cluster ({}, peers_id {theirs:032x}); this is {ours:032x}",
@@ -42,7 +43,6 @@ impl Core {
         if dirty.digest() != head.digest || dirty.records() != head.records {
             return Err(damaged("the records of the state are not those that their head announces".to_owned()));
         }
-        let membership = payload::decode_head_meta(&head.meta)?;
         Ok(Self { origin: origin.clone(), machine, dirty, last: head.log_id, membership, unwritten: 0 })
     }
 

@@ -10,9 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::error::damaged;
-use super::types::{
-    Proposal, RaftEntry, RaftLogId, RaftMembership, RaftPayload, StoredMembership, from_log_id, to_log_id,
-};
+use super::types::{Proposal, RaftEntry, RaftMembership, RaftPayload, StoredMembership, from_log_id, to_log_id};
 use crate::codec::{self, Kind};
 use crate::model::Member;
 use crate::storage::LogId;
@@ -91,21 +89,14 @@ pub(super) fn encode_head_meta(origin: &Origin, stored: &StoredMembership) -> By
     codec::encode_message(Kind::Head, &HeadMeta { origin, membership_at: at, members })
 }
 
-/// The cluster that a head's state belongs to; `None` for an empty head.
-pub(super) fn decode_origin(bytes: &[u8]) -> io::Result<Option<Origin>> {
-    if bytes.is_empty() { Ok(None) } else { Ok(Some(read_meta(bytes)?.origin)) }
-}
-
-fn read_meta(bytes: &[u8]) -> io::Result<HeadMeta> {
-    codec::decode_message(Kind::Head, bytes).map_err(|error| damaged(format!("a head: {error}")))
-}
-
-/// The membership in a head; the default one for an empty head.
-pub(super) fn decode_head_meta(bytes: &[u8]) -> io::Result<StoredMembership> {
+/// Decodes the data of a head besides its records: the cluster that the state belongs to, and its membership. An empty
+/// head has none of both.
+pub(super) fn decode_head_meta(bytes: &[u8]) -> io::Result<(Option<Origin>, StoredMembership)> {
     if bytes.is_empty() {
-        return Ok(StoredMembership::default());
+        return Ok((None, StoredMembership::default()));
     }
-    let meta = read_meta(bytes)?;
-    let at: Option<RaftLogId> = meta.membership_at.map(|(term, node, index)| from_log_id(LogId { term, node, index }));
-    Ok(StoredMembership::new(at, meta.members.into_membership()?))
+    let meta: HeadMeta =
+        codec::decode_message(Kind::Head, bytes).map_err(|error| damaged(format!("a head: {error}")))?;
+    let at = meta.membership_at.map(|(term, node, index)| from_log_id(LogId { term, node, index }));
+    Ok((Some(meta.origin), StoredMembership::new(at, meta.members.into_membership()?)))
 }

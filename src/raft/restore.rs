@@ -18,9 +18,12 @@ use crate::storage::{Head, LogId, SnapshotFile};
 /// The contents of a backup.
 #[derive(Debug)]
 pub struct Backup {
-    origin: Origin,
-    cluster_id: u128,
-    members: BTreeMap<u64, Member>,
+    /// Name of the cluster that was backed up.
+    pub cluster: String,
+    /// Id of that cluster.
+    pub cluster_id: u128,
+    /// The members at the time of the backup.
+    pub members: BTreeMap<u64, Member>,
     machine: Machine,
 }
 
@@ -45,32 +48,13 @@ impl Backup {
     pub fn read(file: &SnapshotFile) -> io::Result<Self> {
         let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
         let head = file.head();
-        let origin = payload::decode_origin(&head.meta)?;
-        let origin = origin.ok_or_else(|| damaged("it does not name its cluster".to_owned()))?;
-        let membership = payload::decode_head_meta(&head.meta)?;
+        let (origin, membership) = payload::decode_head_meta(&head.meta)?;
+        let cluster = origin.ok_or_else(|| damaged("it does not name its cluster".to_owned()))?.cluster;
         let members = membership.nodes().map(|(id, member)| (*id, member.clone())).collect();
         let machine = decoded_machine(&records)?;
         let cluster_id = machine.cluster_id();
         let cluster_id = cluster_id.ok_or_else(|| damaged("its cluster had no id yet".to_owned()))?;
-        Ok(Self { origin, cluster_id, members, machine })
-    }
-
-    /// The name of the backup's cluster.
-    #[must_use]
-    pub fn cluster(&self) -> &str {
-        &self.origin.cluster
-    }
-
-    /// The id of the backup's cluster.
-    #[must_use]
-    pub fn cluster_id(&self) -> u128 {
-        self.cluster_id
-    }
-
-    /// The members at the time of the backup.
-    #[must_use]
-    pub fn members(&self) -> &BTreeMap<u64, Member> {
-        &self.members
+        Ok(Self { cluster, cluster_id, members, machine })
     }
 
     /// The number of sessions at the time of the backup.
@@ -93,7 +77,7 @@ impl Backup {
         let membership = RaftMembership::new(vec![voters], BTreeMap::from([(node, member)]));
         let membership = membership.map_err(|error| damaged(format!("a membership: {error}")))?;
         let stored = StoredMembership::new(Some(from_log_id(id)), membership);
-        let origin = Origin { peers_id: restoring.cluster_id, ..self.origin };
+        let origin = Origin { cluster: self.cluster, peers_id: restoring.cluster_id };
         let records = self.machine.state().records();
         let mut records: Vec<_> = records.map(|(key, record)| codec::encode_record(&key, &record)).collect();
         records.sort();

@@ -158,7 +158,7 @@ pub(super) fn snapshot_of(file: SnapshotFile) -> io::Result<Snapshot> {
 }
 
 pub(super) fn meta_of(head: &Head) -> io::Result<SnapshotMeta> {
-    let last_membership = payload::decode_head_meta(&head.meta)?;
+    let (_, last_membership) = payload::decode_head_meta(&head.meta)?;
     Ok(SnapshotMeta { last_log_id: head.log_id.map(from_log_id), last_membership })
 }
 
