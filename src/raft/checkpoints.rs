@@ -17,7 +17,7 @@ use super::types::Types;
 use crate::codec;
 use crate::limits::{CHECKPOINT_FIRST_MS, REBUILD_RECORDS};
 use crate::state::RecordKey;
-use crate::storage::{Head, Job, LogId, SnapshotFile, Wal};
+use crate::storage::{Done, Head, Job, LogId, SnapshotFile, Wal};
 
 impl Shared {
     /// Writes the changes since the last checkpoint to the mirror, if there are any.
@@ -30,20 +30,21 @@ impl Shared {
     pub(super) async fn export(&self) -> io::Result<SnapshotFile> {
         let _gate = self.gate.lock().await;
         self.checkpoint_gated(true).await?;
-        match self.export_gated().await {
+        match self.run_job(Job::Export).await {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::warn!(%error, "the mirror is damaged and is rebuilt from the table");
                 self.rebuild_gated().await?;
-                self.export_gated().await
+                self.run_job(Job::Export).await
             }
             result => result,
         }
     }
 
-    async fn export_gated(&self) -> io::Result<SnapshotFile> {
-        let (done, exported) = awaited();
-        self.store.submit(Job::Export(done));
-        exported.await
+    /// Queues a job of the state store, and waits until it is done.
+    pub(super) async fn run_job<T: Send + 'static>(&self, job: impl FnOnce(Done<T>) -> Job) -> io::Result<T> {
+        let (done, finished) = awaited();
+        self.store.submit(job(done));
+        finished.await
     }
 
     async fn checkpoint_gated(&self, even_if_unchanged: bool) -> io::Result<()> {
@@ -56,9 +57,8 @@ impl Shared {
         };
         let begun = tokio::time::Instant::now();
         self.wait_synced(&head).await?;
-        let (done, finished) = awaited();
-        self.store.submit(Job::Checkpoint(written(taken.handed_over()), head, done));
-        match finished.await {
+        let changes = written(taken.handed_over());
+        match self.run_job(|done| Job::Checkpoint(changes, head, done)).await {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => self.rebuild_gated().await,
             result => result,
         }?;
@@ -101,9 +101,7 @@ impl Shared {
             records.into_iter().collect()
         };
         let records = on_files(&*self.store, put_together).await?;
-        let (done, rebuilt) = awaited();
-        self.store.submit(Job::Rebuild(records, head, done));
-        rebuilt.await
+        self.run_job(|done| Job::Rebuild(records, head, done)).await
     }
 
     /// Takes all changes since the last checkpoint, and the head of the state that contains them.
@@ -146,24 +144,6 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// When checkpoints and snapshot files are due.
-pub(super) struct Pace {
-    first: Duration,
-    every: Duration,
-    snapshot_log_bytes_min: u64,
-    purge_margin_entries: u64,
-}
-
-impl From<&RaftSettings> for Pace {
-    fn from(settings: &RaftSettings) -> Self {
-        let every = Duration::from_millis(settings.checkpoint_ms);
-        let first = Duration::from_millis(CHECKPOINT_FIRST_MS).min(every);
-        let (snapshot_log_bytes_min, purge_margin_entries) =
-            (settings.snapshot_log_bytes_min, settings.purge_margin_entries);
-        Self { first, every, snapshot_log_bytes_min, purge_margin_entries }
-    }
-}
-
 /// Returns the approximate size of the newest entries of a log, which stay after a snapshot.
 fn unpurgeable_bytes(wal: &dyn Wal, purge_margin_entries: u64) -> u64 {
     let state = wal.state();
@@ -173,20 +153,21 @@ fn unpurgeable_bytes(wal: &dyn Wal, purge_margin_entries: u64) -> u64 {
 }
 
 /// Writes checkpoints and requests snapshot files when they are due. Ends with the first failure, which stops the node.
-pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, pace: Pace) {
-    let mut seen = unpurgeable_bytes(&*shared.wal, pace.purge_margin_entries);
-    let mut wait = pace.first;
+pub(super) async fn keep(raft: Raft<Types, StateMachine>, shared: Arc<Shared>, settings: RaftSettings) {
+    let mut seen = unpurgeable_bytes(&*shared.wal, settings.purge_margin_entries);
+    let mut wait_ms = CHECKPOINT_FIRST_MS.min(settings.checkpoint_ms);
     loop {
         tokio::select! {
-            () = tokio::time::sleep(wait) => (),
+            () = tokio::time::sleep(Duration::from_millis(wait_ms)) => (),
             () = shared.checkpoint_due.notified() => (),
         }
-        wait = pace.every;
+        wait_ms = settings.checkpoint_ms;
         if let Err(error) = shared.checkpoint().await {
             shared.fail(&format!("a checkpoint could not be written: {error}"));
             return;
         }
-        let due = shared.store.current_snapshot().map_or(0, |file| file.size_bytes()).max(pace.snapshot_log_bytes_min);
+        let newest_bytes = shared.store.current_snapshot().map_or(0, |file| file.size_bytes());
+        let due = newest_bytes.max(settings.snapshot_log_bytes_min);
         let logged = shared.log_bytes.load(Ordering::Relaxed);
         if logged.saturating_sub(seen) >= due {
             seen = logged;

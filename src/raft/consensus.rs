@@ -9,13 +9,12 @@ use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError};
 use openraft::impls::OneshotResponder;
-use openraft::{Raft, ReadPolicy, TokioInstant};
+use openraft::{Instant as _, Raft, ReadPolicy};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::transport::Server as Transport;
 
-use super::blocking::awaited;
 use super::checkpoints;
 use super::connections::Connections;
 use super::error::{ProposeError, StartError};
@@ -125,7 +124,7 @@ impl Consensus {
             tokio::spawn(links.keep_open(others)),
             tokio::spawn(detector.clone().run(ended)),
             tokio::spawn(view::follow(raft.clone(), Arc::clone(&shared), sender)),
-            tokio::spawn(checkpoints::keep(raft.clone(), Arc::clone(&shared), (&settings).into())),
+            tokio::spawn(checkpoints::keep(raft.clone(), Arc::clone(&shared), settings.clone())),
         ];
         let inner = Inner { settings, raft, shared, network, detector, view, tasks: Mutex::new(tasks) };
         Ok(Self(Arc::new(inner)))
@@ -233,14 +232,14 @@ impl Consensus {
     pub fn led_since(&self, since: Instant) -> bool {
         let age = since.elapsed();
         let acked = self.0.raft.metrics().borrow_watched().last_quorum_acked;
-        acked.is_some_and(|acked| <TokioInstant as openraft::Instant>::now() - *acked <= age)
+        acked.is_some_and(|acked| acked.elapsed() <= age)
     }
 
     /// Whether the leader that this node follows sent it entries or a heartbeat within this time. The task that runs
     /// Raft answers.
     pub async fn in_contact_within(&self, time: Duration) -> bool {
         let last = self.0.raft.with_raft_state(|state| state.vote_last_modified()).await;
-        last.ok().flatten().is_some_and(|last| <TokioInstant as openraft::Instant>::now() - last <= time)
+        last.ok().flatten().is_some_and(|last| last.elapsed() <= time)
     }
 
     /// Returns the time since this node last knew of a leader: it accepted a message of another node that led, or a
@@ -379,9 +378,7 @@ impl Consensus {
             let _ = task.await;
         }
         let written = if self.0.shared.fault.borrow().is_none() { self.0.shared.checkpoint().await } else { Ok(()) };
-        let (done, closed) = awaited();
-        self.0.shared.store.submit(Job::Close(done));
-        let closed = closed.await;
+        let closed = self.0.shared.run_job(Job::Close).await;
         written.and(closed)
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::blocking::{awaited, on_files, synced};
+use super::blocking::{on_files, synced};
 use super::core::Core;
 use super::error::damaged;
 use super::state_machine::Shared;
@@ -28,9 +28,7 @@ impl Shared {
         if received.head().log_id != announced {
             return Err(damaged(format!("a snapshot announced at {announced:?} is at {:?}", received.head().log_id)));
         }
-        let (done, installed) = awaited();
-        self.store.submit(Job::Install(received, done));
-        let file = installed.await?;
+        let file = self.run_job(|done| Job::Install(received, done)).await?;
         let origin = self.origin.clone();
         let load = move || {
             let records = file.records()?.collect::<io::Result<Vec<_>>>()?;
