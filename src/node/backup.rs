@@ -13,7 +13,7 @@ use crate::limits;
 use crate::model::{Invalid, Member, Query, Restoring};
 use crate::raft::Backup;
 use crate::service::{Freshness, LockService, NotSent, ServiceError};
-use crate::storage::{self, BackupError, Identity, LogId, SnapshotFile};
+use crate::storage::{self, BackupError, Identity, LogId, Owner, SnapshotFile};
 
 /// Sends the parts of a backup, or the error that ends it, to the caller.
 type Parts = mpsc::Sender<Result<Bytes, ServiceError>>;
@@ -220,7 +220,8 @@ pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, Restore
         Err(error) => BackupError::Damaged { path: restore.file.clone(), what: error.to_string() }.into(),
     };
     let restored = backup.restored(restoring, (node, member.clone())).map_err(refused)?;
-    let identity = Identity::new(view.cluster.clone(), cluster_id, node, clock.random_u128());
+    let owner = Owner { cluster: view.cluster.clone(), peers_id: cluster_id, node };
+    let identity = Identity { owner, disk: clock.random_u128() };
     storage::lay_out(&restore.data, &identity, restored.head, restored.records)?;
     let (epoch, closed_ms) = (restored.epoch, restored.closed_ms);
     Ok(Restored { backup: view, cluster_id, node, member, epoch, closed_ms })

@@ -33,7 +33,7 @@ use crate::mutex::Mutex;
 use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
 use crate::raft::{Consensus, RaftSettings, StartError, Timing};
 use crate::service::{Places, Source};
-use crate::storage::{self, Claim, Identity, MemoryDisk, OpenError, StateStore, SyncObserver, Wal};
+use crate::storage::{self, MemoryDisk, OpenError, Owner, StateStore, SyncObserver, Wal};
 
 /// Why a node did not open. All that was started has stopped.
 #[derive(Debug, thiserror::Error)]
@@ -291,11 +291,9 @@ async fn open_directory(
     settings: &RaftSettings,
     disk: u128,
 ) -> Result<storage::Opened, OpenNodeError> {
-    let (dir, cluster, node) = (config.data.clone(), config.cluster.clone(), config.node);
-    let peers_id = settings.peers_id;
-    let claim = Claim { cluster: cluster.clone(), node, peers_id: Some(peers_id) };
-    let identity = move || Identity::new(cluster, peers_id, node, disk);
-    let opening = move || storage::open(&dir, &claim, identity);
+    let dir = config.data.clone();
+    let owner = Owner { cluster: config.cluster.clone(), peers_id: settings.peers_id, node: config.node };
+    let opening = move || storage::open(&dir, owner, disk);
     Ok(result_of(tokio::task::spawn_blocking(opening)).await??)
 }
 
@@ -381,9 +379,8 @@ fn peers_id(config: &Config) -> u128 {
 /// It cannot be read, its identity is damaged, or it belongs to another node.
 #[cfg(feature = "cli")]
 pub(crate) fn examine(config: &Config) -> Result<storage::Examined, OpenError> {
-    let Config { cluster, node, data, .. } = config;
-    let claim = Claim { cluster: cluster.clone(), node: *node, peers_id: Some(peers_id(config)) };
-    storage::examine(data, &claim)
+    let owner = Owner { cluster: config.cluster.clone(), peers_id: peers_id(config), node: config.node };
+    storage::examine(&config.data, &owner)
 }
 
 /// Returns the settings of consensus.

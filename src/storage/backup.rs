@@ -125,7 +125,11 @@ fn write_snapshot(file: File, head: Head, records: impl IntoIterator<Item = (Byt
 mod tests {
     use super::*;
     use crate::storage::head::Tally;
-    use crate::storage::{Claim, LogId, Source, open};
+    use crate::storage::{LogId, Owner, Source, open};
+
+    fn identity(cluster: &str) -> Identity {
+        Identity { owner: Owner { cluster: cluster.to_owned(), peers_id: 7, node: 1 }, disk: 9 }
+    }
 
     fn state() -> (Head, Vec<(Bytes, Bytes)>) {
         let records: Vec<_> =
@@ -148,12 +152,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("deep").join("n1");
         let (head, records) = state();
-        lay_out(&dir, &Identity::new("harbour".into(), 7, 1, 9), head.clone(), records.clone()).unwrap();
-        let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: Some(7) };
-        let other = Claim { peers_id: Some(8), ..claim.clone() };
-        let refused = open(&dir, &other, || panic!("there is an identity")).err().unwrap();
+        lay_out(&dir, &identity("harbour"), head.clone(), records.clone()).unwrap();
+        let owner = identity("harbour").owner;
+        let other = Owner { peers_id: 8, ..owner.clone() };
+        let refused = open(&dir, other, 11).err().unwrap();
         assert!(refused.to_string().contains("belongs to node 1"), "{refused}");
-        let opened = open(&dir, &claim, || panic!("there is an identity")).unwrap();
+        let opened = open(&dir, owner, 11).unwrap();
+        assert_eq!(opened.identity, identity("harbour"));
         assert_eq!((opened.recovered.source, &opened.recovered.head), (Source::Snapshot, &head));
         assert_eq!(opened.recovered.records, records);
     }
@@ -164,7 +169,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("notes"), "mine").unwrap();
         let (head, records) = state();
-        let refused = lay_out(folder.path(), &Identity::new("h".into(), 7, 1, 9), head, records).unwrap_err();
+        let refused = lay_out(folder.path(), &identity("h"), head, records).unwrap_err();
         assert!(refused.to_string().contains("is not empty"), "{refused}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -176,9 +181,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (absent, empty) = (folder.path().join("deep"), folder.path().join("empty"));
         std::fs::create_dir(&empty).unwrap();
-        let ((head, records), identity) = (state(), Identity::new("harbour".into(), 7, 1, 9));
+        let ((head, records), two_lines, identity) = (state(), identity("two\nlines"), identity("harbour"));
         let longer = Head { records: head.records + 1, ..head.clone() };
-        let two_lines = Identity::new("two\nlines".into(), 7, 1, 9);
         for dir in [&absent.join("n1"), &empty] {
             lay_out(dir, &identity, longer.clone(), records.clone()).unwrap_err();
             lay_out(dir, &two_lines, head.clone(), records.clone()).unwrap_err();
@@ -195,10 +199,9 @@ mod tests {
     fn a_restore_that_was_killed_opens_no_node() {
         let folder = tempfile::tempdir().unwrap();
         let (head, records) = state();
-        lay_out(folder.path(), &Identity::new("harbour".into(), 7, 1, 9), head.clone(), records).unwrap();
+        lay_out(folder.path(), &identity("harbour"), head.clone(), records).unwrap();
         std::fs::remove_file(folder.path().join("identity")).unwrap();
-        let claim = Claim { cluster: "harbour".into(), node: 1, peers_id: None };
-        let refused = open(folder.path(), &claim, || panic!("it has a snapshot")).err().unwrap();
+        let refused = open(folder.path(), identity("harbour").owner, 11).err().unwrap();
         let refused = refused.to_string();
         let file = folder.path().join("snapshot").join(received_name(head.log_id));
         assert!(refused.contains(&format!("{} but no identity file", file.display())), "{refused}");

@@ -1,6 +1,6 @@
 //! The identity of a directory: a small text file with a checksum, written once.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -11,11 +11,9 @@ use super::fs::sync_directory;
 /// The format of a directory that this build writes, and the newest one that it reads.
 const FORMAT: u32 = 1;
 
-/// The cluster and the node that a directory belongs to. Written when the directory is created, and never changed.
+/// The cluster and the node that a directory belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The format of the whole directory.
-    pub format: u32,
+pub struct Owner {
     /// The cluster's name, one line.
     pub cluster: String,
     /// The id by which the cluster's nodes recognize each other, see
@@ -23,36 +21,28 @@ pub struct Identity {
     pub peers_id: u128,
     /// Id of the node.
     pub node: u64,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} of cluster {} (peers_id {:032x})", self.node, self.cluster, self.peers_id)
+    }
+}
+
+/// The identity of a directory. Written when the directory is created, and never changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster and the node.
+    pub owner: Owner,
     /// Random id of this directory. The cluster recognizes the node by it, and detects a node that lost its directory.
     pub disk: u128,
 }
 
-/// The identity that a config expects of a directory. Fields that are `None` are taken from the directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The cluster's name.
-    pub cluster: String,
-    /// Id of the node.
-    pub node: u64,
-    /// The id by which the cluster's nodes recognize each other, if known.
-    pub peers_id: Option<u128>,
-}
-
 impl Identity {
-    /// Creates the identity of a new directory.
-    pub fn new(cluster: String, peers_id: u128, node: u64, disk: u128) -> Self {
-        Self { format: FORMAT, cluster, peers_id, node, disk }
-    }
-
-    fn shown(&self) -> String {
-        let Self { cluster, peers_id, node, .. } = self;
-        format!("node {node} of cluster {cluster} (peers_id {peers_id:032x})")
-    }
-
     fn text(&self) -> String {
+        let Self { owner: Owner { cluster, peers_id, node }, disk } = self;
         let mut text = format!(
-            "lockkeeper {}\ncluster {}\npeers_id {:032x}\nnode {}\ndisk {:032x}\n",
-            self.format, self.cluster, self.peers_id, self.node, self.disk
+            "lockkeeper {FORMAT}\ncluster {cluster}\npeers_id {peers_id:032x}\nnode {node}\ndisk {disk:032x}\n"
         );
         let checksum = crc32fast::hash(text.as_bytes());
         // Writing to a string cannot fail.
@@ -60,21 +50,21 @@ impl Identity {
         text
     }
 
+    /// Reads the fields of a text. Only a text that equals that of the result is intact.
     fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
+        let mut lines = text.lines().skip(1);
         let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ').map(str::to_string);
-        Some(Self {
-            format: field("lockkeeper")?.parse().ok()?,
+        let owner = Owner {
             cluster: field("cluster")?,
             peers_id: u128::from_str_radix(&field("peers_id")?, 16).ok()?,
             node: field("node")?.parse().ok()?,
-            disk: u128::from_str_radix(&field("disk")?, 16).ok()?,
-        })
+        };
+        Some(Self { owner, disk: u128::from_str_radix(&field("disk")?, 16).ok()? })
     }
 
     /// Writes the file at `path` durably, through a temporary file. A crash leaves all of it or none.
     pub(super) fn save(&self, path: &Path) -> io::Result<()> {
-        if self.cluster.contains(char::is_control) {
+        if self.owner.cluster.contains(char::is_control) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a cluster's name is one line"));
         }
         let temporary = path.with_extension("tmp");
@@ -85,8 +75,8 @@ impl Identity {
         sync_directory(path.parent().unwrap_or(Path::new(".")))
     }
 
-    /// Reads the file at `path` and compares it with `claim`. Returns `None` if there is no such file.
-    pub(super) fn load(path: &Path, claim: &Claim) -> Result<Option<Self>, OpenError> {
+    /// Reads the file at `path`, which must name `owner`. Returns `None` if there is no such file.
+    pub(super) fn load(path: &Path, owner: &Owner) -> Result<Option<Self>, OpenError> {
         let text = match fs::read(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -98,25 +88,10 @@ impl Identity {
         }
         let identity = Self::parse(&text).filter(|identity| identity.text() == text);
         let identity = identity.ok_or_else(|| OpenError::damaged(path, 0, "checksum does not match".to_string()))?;
-        if claim.allows(&identity) {
+        if identity.owner == *owner {
             return Ok(Some(identity));
         }
-        Err(OpenError::NotOurs { path: path.to_path_buf(), found: identity.shown(), expected: claim.shown() })
-    }
-}
-
-impl Claim {
-    fn allows(&self, identity: &Identity) -> bool {
-        self.cluster == identity.cluster
-            && self.node == identity.node
-            && self.peers_id.is_none_or(|id| id == identity.peers_id)
-    }
-
-    fn shown(&self) -> String {
-        let mut shown = format!("node {} of cluster {}", self.node, self.cluster);
-        if let Some(id) = self.peers_id {
-            let _ = write!(shown, " (peers_id {id:032x})");
-        }
-        shown
+        let (found, expected) = (identity.owner.to_string(), owner.to_string());
+        Err(OpenError::NotOurs { path: path.to_path_buf(), found, expected })
     }
 }

@@ -24,7 +24,7 @@ pub use catch_panic::panics_are_caught;
 pub use disk_use::DiskUse;
 pub use error::OpenError;
 pub use head::{Head, record_hash};
-pub use identity::{Claim, Identity};
+pub use identity::{Identity, Owner};
 pub use ids::{LogId, Vote};
 pub use memory_disk::MemoryDisk;
 pub use mirror::{DiskState, Job, MemoryState, StateStore};

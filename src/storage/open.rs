@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::error::OpenError;
 use super::fs::{create_directory, exposure, quarantine, remove_files};
-use super::identity::{Claim, Identity};
+use super::identity::{Identity, Owner};
 use super::mirror::{DiskState, Mirror, Probe, Worker};
 use super::recover::{MirrorFound, Recovered, Source, recover};
 use super::snapshot::{SnapshotFile, received_name};
@@ -40,26 +40,21 @@ pub struct Opened {
 /// Name of the mirror's directory.
 pub(super) const MIRROR: &str = "state";
 
-/// Opens `dir`, or creates it with the identity that `create` returns. A start finishes an interrupted install of a
-/// snapshot.
-pub fn open(dir: &Path, claim: &Claim, create: impl FnOnce() -> Identity) -> Result<Opened, OpenError> {
-    open_probed(dir, claim, create, Arc::new(|_| ()))
+/// Opens the directory of this owner, or creates it with the random id `disk`. A start finishes an interrupted install
+/// of a snapshot.
+pub fn open(dir: &Path, owner: Owner, disk: u128) -> Result<Opened, OpenError> {
+    open_probed(dir, owner, disk, Arc::new(|_| ()))
 }
 
 /// Opens a directory like [`open`]. Calls `probe` after each step of writing mirror and snapshot files.
-pub(super) fn open_probed(
-    dir: &Path,
-    claim: &Claim,
-    create: impl FnOnce() -> Identity,
-    probe: Probe,
-) -> Result<Opened, OpenError> {
+pub(super) fn open_probed(dir: &Path, owner: Owner, disk: u128, probe: Probe) -> Result<Opened, OpenError> {
     let (wal_dir, snapshots, state) = (dir.join("wal"), dir.join("snapshot"), dir.join(MIRROR));
     for directory in [dir, &wal_dir, &snapshots] {
         create_directory(directory).map_err(|error| OpenError::io("create", directory, error))?;
     }
     let exposure = exposure(dir).map_err(|error| OpenError::io("read the mode of", dir, error))?;
     let lock = lock_directory(dir)?;
-    let identity = identify(dir, [&wal_dir, &snapshots], claim, create)?;
+    let identity = identify(dir, [&wal_dir, &snapshots], Identity { owner, disk })?;
     remove_leftovers(dir, [dir, &wal_dir, &snapshots]).map_err(|error| OpenError::io("clean", dir, error))?;
 
     let (snapshot, received) = newest_snapshot(&snapshots)?.unzip();
@@ -104,8 +99,8 @@ pub struct Examined {
 ///
 /// # Errors
 /// It cannot be read, its identity is damaged, or it belongs to another node.
-pub fn examine(dir: &Path, claim: &Claim) -> Result<Examined, OpenError> {
-    let founded = Identity::load(&dir.join("identity"), claim)?.is_some();
+pub fn examine(dir: &Path, owner: &Owner) -> Result<Examined, OpenError> {
+    let founded = Identity::load(&dir.join("identity"), owner)?.is_some();
     if !dir.exists() {
         return Ok(Examined { founded, in_use: false, exposure: None });
     }
@@ -125,15 +120,10 @@ fn lock_directory(dir: &Path) -> Result<DirectoryLock, OpenError> {
     }
 }
 
-/// Returns the identity of the directory, or creates it if the directories of its `contents` are empty.
-fn identify(
-    dir: &Path,
-    contents: [&Path; 2],
-    claim: &Claim,
-    create: impl FnOnce() -> Identity,
-) -> Result<Identity, OpenError> {
+/// Returns the identity of the directory. Writes the `new` one if the directories of its `contents` are empty.
+fn identify(dir: &Path, contents: [&Path; 2], new: Identity) -> Result<Identity, OpenError> {
     let path = dir.join("identity");
-    if let Some(identity) = Identity::load(&path, claim)? {
+    if let Some(identity) = Identity::load(&path, &new.owner)? {
         return Ok(identity);
     }
     for directory in contents {
@@ -144,9 +134,8 @@ fn identify(
             return Err(OpenError::Incomplete { path: dir.to_path_buf(), what });
         }
     }
-    let identity = create();
-    identity.save(&path).map_err(|error| OpenError::io("write", &path, error))?;
-    Ok(identity)
+    new.save(&path).map_err(|error| OpenError::io("write", &path, error))?;
+    Ok(new)
 }
 
 /// Removes the files in `directories` that a crash left incomplete, and a mirror that it left half removed.

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 use lockkeeper::codec::encode_entry;
-use lockkeeper::storage::{Claim, DiskWal, Identity, LogId, Wal, open};
+use lockkeeper::storage::{DiskWal, LogId, Owner, Wal, open};
 
 use super::codec::full;
 use super::timer::{Timer, repeat};
@@ -13,9 +13,8 @@ use super::words::COMMANDS;
 /// Measures entries of 50 commands, one after the other: each is appended, written, synced and reported.
 pub(crate) fn append_and_sync(timer: &Timer) {
     let directory = tempfile::tempdir().expect("a folder");
-    let claim = Claim { cluster: "bench".to_owned(), node: 1, peers_id: None };
-    let identity = || Identity::new("bench".to_owned(), 1, 1, 1);
-    let opened = open(directory.path(), &claim, identity).expect("an empty directory opens");
+    let owner = Owner { cluster: "bench".to_owned(), peers_id: 1, node: 1 };
+    let opened = open(directory.path(), owner, 1).expect("an empty directory opens");
     let bytes = encode_entry(&full());
     let mut index = 0;
     timer.measure("wal/append and sync an entry of 50", COMMANDS, |rounds| {

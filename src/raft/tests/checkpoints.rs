@@ -15,7 +15,7 @@ use super::*;
 use crate::codec::tests::hostile::held;
 use crate::limits::REBUILD_RECORDS;
 use crate::model::{Announcement, Handle, Instance, Metadata, OpenSession, SessionClose, SessionId};
-use crate::storage::{self, Claim, Identity, LogId, Wal};
+use crate::storage::{self, LogId, Owner, Wal};
 
 /// An entry with these commands.
 fn entry(stamp: u64, commands: impl IntoIterator<Item = Command>) -> Entry {
@@ -228,9 +228,8 @@ fn a_long_range_is_read_in_parts() {
 #[test]
 fn the_disk_is_read_on_a_separate_thread() {
     let dir = tempfile::tempdir().unwrap();
-    let claim = Claim { cluster: "alone".to_owned(), node: 1, peers_id: None };
-    let identity = || Identity::new("alone".to_owned(), 7, 1, 11);
-    let opened = storage::open(dir.path(), &claim, identity).unwrap();
+    let owner = Owner { cluster: "alone".to_owned(), peers_id: 7, node: 1 };
+    let opened = storage::open(dir.path(), owner, 11).unwrap();
     let entries = (0..10).map(|index| (LogId::new(1, 1, index), BLANK)).collect();
     opened.wal.append(entries, Box::new(drop)).unwrap();
     let threads = Arc::new(AtomicU64::new(0));

@@ -11,7 +11,7 @@ use super::super::payload::Origin;
 use super::super::state_machine::{Shared, StateMachine};
 use super::super::types::Types;
 use super::{Deaf, nothing};
-use crate::storage::{self, Claim, DirectoryLock, Identity, MemoryState, MemoryWal};
+use crate::storage::{self, DirectoryLock, MemoryState, MemoryWal, Owner};
 
 const ME: SelfIdentity = SelfIdentity { peers_id: 7, node: 1, disk: 11, process: 0 };
 
@@ -35,9 +35,8 @@ impl StoreBuilder<Types, LogStore, StateMachine, (DirectoryLock, tempfile::TempD
     #[allow(clippy::type_complexity)]
     async fn build(&self) -> Result<((DirectoryLock, tempfile::TempDir), LogStore, StateMachine), StorageError<Types>> {
         let dir = tempfile::tempdir().unwrap();
-        let claim = Claim { cluster: "suite".to_owned(), node: 1, peers_id: None };
-        let identity = || Identity::new("suite".to_owned(), 7, 1, 11);
-        let opened = storage::open(&dir.path().join("node"), &claim, identity).unwrap();
+        let owner = Owner { cluster: "suite".to_owned(), peers_id: 7, node: 1 };
+        let opened = storage::open(&dir.path().join("node"), owner, 11).unwrap();
         let wal = Arc::new(opened.wal);
         wal.assume_snapshot_of_everything();
         let shared =

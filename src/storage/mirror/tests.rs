@@ -16,7 +16,7 @@ use super::*;
 use crate::storage::head::Tally;
 use crate::storage::open::open_probed;
 use crate::storage::recover::recover;
-use crate::storage::{Claim, Identity, LogId, MemoryWal, OpenError, Opened, Source, Wal, open, record_hash};
+use crate::storage::{LogId, MemoryWal, OpenError, Opened, Owner, Source, Wal, open, record_hash};
 
 type Table = BTreeMap<Bytes, Bytes>;
 
@@ -24,16 +24,12 @@ fn id(index: u64) -> LogId {
     LogId::new(1, 1, index)
 }
 
-fn claim() -> Claim {
-    Claim { cluster: "harbour".to_string(), node: 1, peers_id: None }
-}
-
-fn identity() -> Identity {
-    Identity::new("harbour".to_string(), 7, 1, 11)
+fn owner() -> Owner {
+    Owner { cluster: "harbour".to_string(), peers_id: 7, node: 1 }
 }
 
 fn try_open(dir: &Path) -> Result<Opened, OpenError> {
-    open(dir, &claim(), identity)
+    open(dir, owner(), 11)
 }
 
 fn reopen(dir: &Path) -> Opened {
@@ -165,7 +161,7 @@ fn a_crash_at_any_step_of_a_checkpoint_leaves_old_or_new() {
     let mut table = prepared(dir.path());
     let old: Table = (0..250).map(|n| (Bytes::from(format!("k{n:05}")), Bytes::from(format!("5-{n}")))).collect();
     let (probe, images) = crash_images(dir.path(), copies.path());
-    let opened = open_probed(dir.path(), &claim(), identity, probe).unwrap();
+    let opened = open_probed(dir.path(), owner(), 11, probe).unwrap();
     checkpoint(&opened.state, &mut table, 15, 450).unwrap();
     let images = std::mem::take(&mut *images.lock().unwrap());
     assert_eq!(images.iter().filter(|(step, _)| *step == Step::MirrorBatch).count(), 5);
@@ -196,7 +192,7 @@ fn a_crash_at_any_step_of_an_install_is_finished_by_the_next_start() {
     let before = prepared(dir.path());
     let installed: Table = (0..150).map(|n| (Bytes::from(format!("x{n}")), Bytes::from("new"))).collect();
     let (probe, images) = crash_images(dir.path(), copies.path());
-    let opened = open_probed(dir.path(), &claim(), identity, probe).unwrap();
+    let opened = open_probed(dir.path(), owner(), 11, probe).unwrap();
     let file = received(&opened.state, 100, &installed);
     assert_eq!(wait(|done| opened.state.submit(Job::Install(file, done))).unwrap().head().log_id, Some(id(100)));
     close(opened);
@@ -305,24 +301,21 @@ fn a_half_written_file_of_the_log_is_removed() {
 fn a_directory_is_refused_to_others() {
     let dir = tempfile::tempdir().unwrap();
     prepared(dir.path());
-    let refused = |claim: Claim| {
-        let create = || Identity::new("x".to_string(), 1, 1, 1);
-        open(dir.path(), &claim, create).err().unwrap().to_string()
-    };
-    assert!(refused(Claim { node: 2, ..claim() }).contains("belongs to node 1 of cluster harbour"));
-    assert!(refused(Claim { cluster: "lake".to_string(), ..claim() }).contains("lake"));
-    assert!(refused(Claim { peers_id: Some(8), ..claim() }).contains("harbour"));
+    let refused = |owner: Owner| open(dir.path(), owner, 1).err().unwrap().to_string();
+    assert!(refused(Owner { node: 2, ..owner() }).contains("belongs to node 1 of cluster harbour"));
+    assert!(refused(Owner { cluster: "lake".to_string(), ..owner() }).contains("lake"));
+    assert!(refused(Owner { peers_id: 8, ..owner() }).contains("harbour"));
     let held = reopen(dir.path());
-    assert!(refused(claim()).contains("another process holds"));
+    assert!(refused(owner()).contains("another process holds"));
     close(held);
     let path = dir.path().join("identity");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("node 1", "node 3")).unwrap();
-    assert!(refused(Claim { node: 3, ..claim() }).contains("checksum"));
+    assert!(refused(Owner { node: 3, ..owner() }).contains("checksum"));
     fs::write(&path, text.replace("lockkeeper 1", "lockkeeper 7")).unwrap();
-    assert!(refused(claim()).contains("format 7, this build reads 1 to 1"));
+    assert!(refused(owner()).contains("format 7, this build reads 1 to 1"));
     fs::remove_file(&path).unwrap();
-    assert!(refused(claim()).contains("no identity file"));
+    assert!(refused(owner()).contains("no identity file"));
 }
 
 /// The storage in memory starts by the same rules.
