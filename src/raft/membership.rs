@@ -11,8 +11,6 @@ use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use super::consensus::Consensus;
 use super::error::ProposeError;
 use super::types::{RaftLogId, Types};
-#[cfg(test)]
-use super::types::{RaftMembership, RaftPayload};
 use crate::limits;
 use crate::model::Member;
 
@@ -63,16 +61,6 @@ impl MembershipChange {
 }
 
 impl Consensus {
-    /// Makes only the first half of a change to these voters, as a leader that stops in the middle of it. Returns
-    /// whether this node led.
-    #[cfg(test)]
-    pub(crate) async fn leave_half_way(&self, planned: BTreeSet<u64>) -> bool {
-        let now = self.raft().metrics().borrow_watched().membership_config.clone();
-        let nodes = now.nodes().map(|(id, member)| (*id, member.clone())).collect::<BTreeMap<_, _>>();
-        let both = RaftMembership::new(vec![now.voter_ids().collect(), planned], nodes).expect("a membership");
-        self.raft().append_membership(both, RaftPayload::Blank, []).await.is_ok()
-    }
-
     /// Changes the membership and waits until the change is applied on this node, for at most
     /// [`limits::MEMBERSHIP_WAIT_MS_MAX`] milliseconds. The change continues without its caller: it consists of two
     /// entries, and until both are committed every command needs two quorums.

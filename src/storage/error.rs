@@ -101,7 +101,7 @@ fn cause<E: std::error::Error + 'static>(error: &io::Error) -> Option<&E> {
 }
 
 /// Returns what an operator should do about this error.
-pub(super) fn next_step(error: &io::Error) -> &'static str {
+fn next_step(error: &io::Error) -> &'static str {
     use io::ErrorKind;
     let kind = error.kind();
     if Errno::from_io_error(error).is_some_and(|errno| [Errno::MFILE, Errno::NFILE].contains(&errno)) {

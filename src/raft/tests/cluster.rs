@@ -3,10 +3,23 @@
 use std::collections::BTreeSet;
 
 use futures_util::FutureExt;
+use openraft::async_runtime::watch::WatchReceiver;
 
 use super::super::messages::{self, SelfIdentity};
+use super::super::types::{RaftMembership, RaftPayload};
 use super::*;
 use crate::model::Announcement;
+
+impl Consensus {
+    /// Makes only the first half of a change to these voters, as a leader that stops in the middle of it. Returns
+    /// whether this node led.
+    pub(crate) async fn leave_half_way(&self, planned: BTreeSet<u64>) -> bool {
+        let now = self.raft().metrics().borrow_watched().membership_config.clone();
+        let nodes = now.nodes().map(|(id, member)| (*id, member.clone())).collect::<BTreeMap<_, _>>();
+        let both = RaftMembership::new(vec![now.voter_ids().collect(), planned], nodes).expect("a membership");
+        self.raft().append_membership(both, RaftPayload::Blank, []).await.is_ok()
+    }
+}
 
 /// A cluster elects a leader, applies proposals in the order of submission, and all nodes have the same state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
