@@ -63,9 +63,9 @@ pub(super) fn open_probed(dir: &Path, owner: Owner, disk: u128, probe: Probe) ->
     let mirror_id = found.as_ref().ok().and_then(|(head, _)| head.log_id);
     let proven = Floor { mirror: mirror_id, snapshot: snapshot_id, received: received == Some(true) };
     let cut = cut_torn_tail(&wal_dir, proven)?;
-    let floor = Arc::new(Mutex::new(snapshot_id));
-    let wal =
-        DiskWal::open(&wal_dir, floor.clone()).map_err(|error| OpenError::io("open the log in", &wal_dir, error))?;
+    let purge_limit = Arc::new(Mutex::new(snapshot_id));
+    let wal = DiskWal::open(&wal_dir, purge_limit.clone())
+        .map_err(|error| OpenError::io("open the log in", &wal_dir, error))?;
     let mut recovered = recover(dir, &wal, found, snapshot.as_ref())?;
     if recovered.source != Source::Mirror {
         // sled writes by path, so it must be closed before its directory is moved. It is never opened there again.
@@ -79,7 +79,7 @@ pub(super) fn open_probed(dir: &Path, owner: Owner, disk: u128, probe: Probe) ->
         (note, cut) => note.or(cut),
     };
     let refill = mirror.is_none();
-    let worker = Worker { state, snapshots, mirror, snapshot: Arc::new(Mutex::new(snapshot)), floor, probe };
+    let worker = Worker { state, snapshots, mirror, snapshot: Arc::new(Mutex::new(snapshot)), purge_limit, probe };
     let state = DiskState::start(worker, refill).map_err(|error| OpenError::io("start a thread for", dir, error))?;
     Ok(Opened { identity, wal, state, recovered, exposure, lock })
 }

@@ -17,6 +17,7 @@ use crate::storage::fs::{quarantine, remove_files, sync_directory, sync_snapshot
 use crate::storage::head::Head;
 use crate::storage::ids::{LogId, next_index, shown};
 use crate::storage::snapshot::{ReceivedSnapshot, SnapshotFile, file_name, received_name};
+use crate::storage::wal::PurgeLimit;
 
 /// State of the writer thread.
 pub(in crate::storage) struct Worker {
@@ -27,8 +28,7 @@ pub(in crate::storage) struct Worker {
     /// `None` while there is no valid mirror.
     pub(in crate::storage) mirror: Option<Mirror>,
     pub(in crate::storage) snapshot: Arc<Mutex<Option<SnapshotFile>>>,
-    /// The log id of the newest snapshot. The log may be purged up to it.
-    pub(in crate::storage) floor: Arc<Mutex<Option<LogId>>>,
+    pub(in crate::storage) purge_limit: PurgeLimit,
     pub(in crate::storage) probe: Probe,
 }
 
@@ -137,9 +137,9 @@ impl Worker {
         sync_directory(&self.snapshots)?;
         (self.probe)(Step::SnapshotRenamed);
         *self.snapshot.lock() = Some(file.clone());
-        let mut floor = self.floor.lock();
-        *floor = (*floor).max(file.head().log_id);
-        drop(floor);
+        let mut purge_limit = self.purge_limit.lock();
+        *purge_limit = (*purge_limit).max(file.head().log_id);
+        drop(purge_limit);
         let kept = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         remove_files(&self.snapshots, |name| name.ends_with(".snapshot") && name != kept)?;
         Ok(file)

@@ -19,11 +19,11 @@ use crate::storage::ids::LogId;
 pub struct SnapshotFile {
     head: Head,
     size_bytes: u64,
-    source: Source,
+    content: Content,
 }
 
 #[derive(Clone)]
-enum Source {
+enum Content {
     /// An open file, which stays readable after its name was removed.
     Disk(Arc<File>),
     Memory(Bytes),
@@ -40,16 +40,16 @@ impl SnapshotFile {
     pub(in crate::storage) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let size_bytes = file.metadata()?.len();
-        Self::from_source(Source::Disk(Arc::new(file)), size_bytes)
+        Self::with_content(Content::Disk(Arc::new(file)), size_bytes)
     }
 
     pub(in crate::storage) fn from_memory(bytes: Bytes) -> io::Result<Self> {
         let size_bytes = bytes.len() as u64;
-        Self::from_source(Source::Memory(bytes), size_bytes)
+        Self::with_content(Content::Memory(bytes), size_bytes)
     }
 
-    fn from_source(source: Source, size_bytes: u64) -> io::Result<Self> {
-        let mut file = Self { head: Head::default(), size_bytes, source };
+    fn with_content(content: Content, size_bytes: u64) -> io::Result<Self> {
+        let mut file = Self { head: Head::default(), size_bytes, content };
         file.head = Parser::new(file.reader())?.head;
         Ok(file)
     }
@@ -96,7 +96,7 @@ impl SnapshotFile {
     }
 
     fn cursor(&self) -> Cursor {
-        Cursor { source: self.source.clone(), offset: 0 }
+        Cursor { content: self.content.clone(), offset: 0 }
     }
 }
 
@@ -113,15 +113,15 @@ pub(in crate::storage) fn received_name(id: Option<LogId>) -> String {
 
 /// A reading position. Several cursors can read one file.
 struct Cursor {
-    source: Source,
+    content: Content,
     offset: u64,
 }
 
 impl Read for Cursor {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = match &self.source {
-            Source::Disk(file) => file.read_at(buffer, self.offset)?,
-            Source::Memory(bytes) => {
+        let read = match &self.content {
+            Content::Disk(file) => file.read_at(buffer, self.offset)?,
+            Content::Memory(bytes) => {
                 let from = usize::try_from(self.offset).unwrap_or(usize::MAX).min(bytes.len());
                 (&bytes[from..]).read(buffer)?
             }

@@ -43,11 +43,11 @@ struct Shared {
     failure: Arc<OnceLock<io::Error>>,
     dir: PathBuf,
     observer: OnceLock<Arc<dyn SyncObserver>>,
-    floor: SnapshotFloor,
+    purge_limit: PurgeLimit,
 }
 
-/// The log id of the newest snapshot file, shared with the writer of those files. Nothing may be purged past it.
-pub(in crate::storage) type SnapshotFloor = Arc<Mutex<Option<LogId>>>;
+/// The log id of the newest snapshot file, shared with the writer of those files. The log is purged up to it at most.
+pub(in crate::storage) type PurgeLimit = Arc<Mutex<Option<LogId>>>;
 
 struct Log {
     raft: RaftLog<WalTypes>,
@@ -84,16 +84,16 @@ impl DiskWal {
     /// Makes the log behave as if a snapshot of everything existed, because openraft's test suite purges without one.
     #[cfg(test)]
     pub(crate) fn assume_snapshot_of_everything(&self) {
-        *self.0.floor.lock() = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
+        *self.0.purge_limit.lock() = Some(LogId { term: u64::MAX, node: u64::MAX, index: u64::MAX });
     }
 
     /// Opens the log in `dir`, on which `cut_torn_tail` must have run before: it made durable what the files contain.
     /// Syncs what this adds.
-    pub(in crate::storage) fn open(dir: &Path, floor: SnapshotFloor) -> io::Result<Self> {
-        Self::open_with(config(dir)?, dir, floor)
+    pub(in crate::storage) fn open(dir: &Path, purge_limit: PurgeLimit) -> io::Result<Self> {
+        Self::open_with(config(dir)?, dir, purge_limit)
     }
 
-    pub(super) fn open_with(config: Config, dir: &Path, floor: SnapshotFloor) -> io::Result<Self> {
+    pub(super) fn open_with(config: Config, dir: &Path, purge_limit: PurgeLimit) -> io::Result<Self> {
         let raft = RaftLog::<WalTypes>::open(Arc::new(config))?;
         let end = raft.stat().open_chunk.global_end;
         let wal = Self(Arc::new(Shared {
@@ -102,7 +102,7 @@ impl DiskWal {
             failure: Arc::default(),
             dir: dir.to_path_buf(),
             observer: OnceLock::new(),
-            floor,
+            purge_limit,
         }));
         wal.sync_and_wait()?;
         Ok(wal)
@@ -263,10 +263,10 @@ impl Wal for DiskWal {
     }
 
     fn purge(&self, upto: LogId) -> io::Result<()> {
-        let floor = *self.0.floor.lock();
-        if floor.is_none_or(|floor| floor.index < upto.index) {
-            let floor = shown(floor);
-            return Err(refused(format!("purge to {upto}, but the newest snapshot file is at {floor}")));
+        let newest = *self.0.purge_limit.lock();
+        if newest.is_none_or(|newest| newest.index < upto.index) {
+            let newest = shown(newest);
+            return Err(refused(format!("purge to {upto}, but the newest snapshot file is at {newest}")));
         }
         self.write_and_sync(Box::new(drop), |raft, _, _| raft.purge(upto).map(Some))
     }

@@ -15,6 +15,7 @@ use super::Done;
 use super::ids::{LogId, Vote, shown};
 use crate::limits::WAL_RECORD_BYTES;
 
+pub(super) use disk::PurgeLimit;
 pub use disk::{DiskWal, SyncObserver};
 pub use memory::MemoryWal;
 pub(super) use torn_tail::{Floor, cut_torn_tail};

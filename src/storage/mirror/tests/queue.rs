@@ -75,7 +75,7 @@ fn a_job_behind_the_end_is_answered() {
         snapshots: dir.path().join("snapshot"),
         mirror: None,
         snapshot: Arc::default(),
-        floor: Arc::default(),
+        purge_limit: Arc::default(),
         probe: Arc::new(|_| ()),
     };
     worker.run(queue, false);
