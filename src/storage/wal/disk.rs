@@ -185,8 +185,7 @@ impl DiskWal {
     /// `done`.
     fn callback(&self, last: Option<LogId>, done: Done) -> FlushCallback {
         let (progress, failure, dir) = (self.0.progress.clone(), self.0.failure.clone(), self.0.dir.clone());
-        let observer = self.0.observer.get().cloned();
-        let started = observer.as_ref().map(|observer| observer.started());
+        let observed = self.0.observer.get().map(|observer| (observer.clone(), observer.started()));
         let epoch = progress.lock().epoch;
         FlushCallback::new(Box::new(move |mut result| {
             {
@@ -195,20 +194,18 @@ impl DiskWal {
                 if std::mem::take(&mut progress.fail_next) {
                     result = Err(io::Error::other("injected: the sync failed"));
                 }
-                if let Some(earlier) = failure.get() {
+                if let Err(error) = &result {
+                    drop(failure.set(explained("sync the log in", &dir, error)));
+                }
+                if let Some(first) = failure.get() {
                     // A sync after a failed one proves nothing, because the kernel reports a lost page only once.
-                    result = Err(copy_error(earlier));
-                }
-                match &result {
-                    Ok(()) if progress.epoch == epoch => progress.synced = last,
-                    Ok(()) => {}
-                    Err(error) => drop(failure.set(explained("sync the log in", &dir, error))),
-                }
-                if let (Err(_), Some(first)) = (&result, failure.get()) {
                     result = Err(copy_error(first));
                 }
+                if result.is_ok() && progress.epoch == epoch {
+                    progress.synced = last;
+                }
             }
-            if let (Some(observer), Some(started)) = (observer, started) {
+            if let Some((observer, started)) = observed {
                 observer.finished(started, result.is_ok());
             }
             done(result);
