@@ -205,15 +205,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
             self.answer = Some(messages::AppendResponse { result: Some(outcome) });
             return Ok(Ok(last));
         }
-        let durable = match &outcome {
-            Outcome::Accepted(_) => last,
-            Outcome::Partly(id) => Some(messages::read_log_id(id)),
-            Outcome::Conflict(_) | Outcome::HigherVote(_) => None,
-        };
-        if let (Some(vote), Some(upto)) = (leader, durable) {
-            self.network.acknowledged.note(self.target, &vote, &upto);
-        }
-        Ok(match outcome {
+        let result = match outcome {
             Outcome::Accepted(_) => Ok(last),
             Outcome::Partly(id) => Ok(Some(messages::read_log_id(&id))),
             Outcome::Conflict(_) => {
@@ -224,7 +216,11 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendStream<S> {
                 let vote = messages::read_ballot(Some(&vote)).map_err(|status| status.message().to_owned())?;
                 Err(StreamAppendError::HigherVote(vote))
             }
-        })
+        };
+        if let (Some(vote), Ok(Some(durable))) = (leader, &result) {
+            self.network.acknowledged.note(self.target, &vote, durable);
+        }
+        Ok(result)
     }
 }
 
