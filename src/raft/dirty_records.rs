@@ -36,6 +36,16 @@ pub(super) fn written(changes: Changes) -> Vec<(Bytes, Option<Bytes>)> {
     changes.into_iter().map(|(key, change)| (key, change.value)).collect()
 }
 
+/// Adds a change to the earlier ones. A record that was created and removed since the last checkpoint needs no write.
+fn add(earlier: &mut Changes, key: Bytes, change: Change) {
+    match earlier.entry(key) {
+        Entry::Occupied(found) if change.value.is_none() && !found.get().stored => drop(found.remove()),
+        Entry::Occupied(mut found) => found.get_mut().value = change.value,
+        Entry::Vacant(_) if change.value.is_none() && !change.stored => {}
+        Entry::Vacant(free) => drop(free.insert(change)),
+    }
+}
+
 impl DirtyRecords {
     /// The digest and hashes of these records, with no pending change.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a (Bytes, Bytes)>) -> Self {
@@ -57,8 +67,7 @@ impl DirtyRecords {
         before.is_some()
     }
 
-    /// Applies every record that the machine changed since the last fold. A record that was created and removed since
-    /// the last checkpoint needs no write.
+    /// Applies every record that the machine changed since the last fold.
     pub(super) fn fold(&mut self, machine: &mut Machine) {
         machine.take_dirty(|state, key| {
             let (key, value) = match state.record(&key) {
@@ -68,13 +77,8 @@ impl DirtyRecords {
                 }
                 None => (codec::encode_key(&key), None),
             };
-            let was_there = self.set(&key, value.as_ref().map(|value| record_hash(&key, value)));
-            match self.pending.entry(key) {
-                Entry::Occupied(found) if value.is_none() && !found.get().stored => drop(found.remove()),
-                Entry::Occupied(mut found) => found.get_mut().value = value,
-                Entry::Vacant(_) if value.is_none() && !was_there => {}
-                Entry::Vacant(free) => drop(free.insert(Change { value, stored: was_there })),
-            }
+            let stored = self.set(&key, value.as_ref().map(|value| record_hash(&key, value)));
+            add(&mut self.pending, key, Change { value, stored });
         });
     }
 
@@ -102,11 +106,7 @@ impl DirtyRecords {
     pub(super) fn restore(&mut self, taken: Changes) {
         let newer = std::mem::replace(&mut self.pending, taken);
         for (key, change) in newer {
-            match self.pending.entry(key) {
-                Entry::Occupied(found) if change.value.is_none() && !found.get().stored => drop(found.remove()),
-                Entry::Occupied(mut found) => found.get_mut().value = change.value,
-                Entry::Vacant(free) => drop(free.insert(change)),
-            }
+            add(&mut self.pending, key, change);
         }
     }
 
