@@ -81,7 +81,6 @@ impl RaftSettings {
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: self.purge_margin_entries,
             purge_batch_size: 1024.min(self.purge_margin_entries.max(1)),
-            install_snapshot_timeout: limits::INSTALL_SNAPSHOT_MS_MAX,
             ..Config::default()
         };
         config.validate().map_err(|error| StartError::Settings(error.to_string()))
