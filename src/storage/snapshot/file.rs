@@ -1,6 +1,5 @@
 //! A complete snapshot: its head, its bytes and its records.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -15,24 +14,18 @@ use crate::storage::head::Head;
 use crate::storage::ids::LogId;
 
 /// A complete snapshot. It stays readable while a handle to it exists, even after a newer one has replaced it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SnapshotFile {
     head: Head,
     size_bytes: u64,
     content: Content,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Content {
     /// An open file, which stays readable after its name was removed.
     Disk(Arc<File>),
     Memory(Bytes),
-}
-
-impl fmt::Debug for SnapshotFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SnapshotFile({:?}, {} bytes)", self.head.log_id, self.size_bytes)
-    }
 }
 
 impl SnapshotFile {
