@@ -225,10 +225,7 @@ async fn open_here(
     network: Bound,
     tasks: Arc<Tasks>,
 ) -> Result<Opened, OpenNodeError> {
-    let mut settings = raft_settings(&config);
-    (settings.checkpoint_ms, settings.snapshot_log_bytes_min) = (tuning.checkpoint_ms, tuning.snapshot_log_bytes_min);
-    settings.purge_margin_entries = tuning.purge_margin_entries;
-    settings.process = clock.random_u128();
+    let mut settings = raft_settings(&config, tuning, clock.random_u128());
     let founds = config.peers_id.is_none();
     let (PeerNetwork { connector, incoming }, certificates) = network.network(&config)?;
     let shared = Arc::new(Shared::new(&config, Arc::clone(&clock), certificates));
@@ -237,7 +234,7 @@ async fn open_here(
         settings.disk = disk.id;
         (Arc::new(disk.wal), Arc::new(disk.state), recovered)
     } else {
-        let opened = open_directory(&config, &settings, clock.random_u128()).await?;
+        let opened = open_directory(config.data.clone(), &settings, clock.random_u128()).await?;
         if let Some(warning) = &opened.exposure {
             tracing::warn!(node = config.node, "{warning}");
         }
@@ -286,13 +283,8 @@ async fn serve_peers(node: Node, incoming: Incoming) {
 }
 
 /// Opens the node's directory. A new directory gets the random disk id `disk`.
-async fn open_directory(
-    config: &Config,
-    settings: &RaftSettings,
-    disk: u128,
-) -> Result<storage::Opened, OpenNodeError> {
-    let dir = config.data.clone();
-    let owner = Owner { cluster: config.cluster.clone(), peers_id: settings.peers_id, node: config.node };
+async fn open_directory(dir: PathBuf, settings: &RaftSettings, disk: u128) -> Result<storage::Opened, OpenNodeError> {
+    let owner = Owner { cluster: settings.cluster.clone(), peers_id: settings.peers_id, node: settings.node };
     let opening = move || storage::open(&dir, owner, disk);
     Ok(result_of(tokio::task::spawn_blocking(opening)).await??)
 }
@@ -383,12 +375,23 @@ pub(crate) fn examine(config: &Config) -> Result<storage::Examined, OpenError> {
     storage::examine(&config.data, &owner)
 }
 
-/// Returns the settings of consensus.
-fn raft_settings(config: &Config) -> RaftSettings {
-    let timing = Timing {
-        heartbeat_ms: config.timing.heartbeat_ms,
-        election_min_ms: config.timing.election_ms_min,
-        election_max_ms: config.timing.election_ms_max,
-    };
-    RaftSettings::new(config.node, config.cluster.clone(), peers_id(config), config.members.clone(), timing)
+/// Returns the settings of consensus. The id of the disk is not known before it is opened.
+fn raft_settings(config: &Config, tuning: Tuning, process: u128) -> RaftSettings {
+    RaftSettings {
+        node: config.node,
+        disk: 0,
+        process,
+        cluster: config.cluster.clone(),
+        peers_id: peers_id(config),
+        members: config.members.clone(),
+        timing: Timing {
+            heartbeat_ms: config.timing.heartbeat_ms,
+            election_min_ms: config.timing.election_ms_min,
+            election_max_ms: config.timing.election_ms_max,
+        },
+        checkpoint_ms: tuning.checkpoint_ms,
+        snapshot_log_bytes_min: tuning.snapshot_log_bytes_min,
+        purge_margin_entries: tuning.purge_margin_entries,
+        replication_lag_entries_max: limits::REPLICATION_LAG_ENTRIES_MAX,
+    }
 }

@@ -50,24 +50,6 @@ pub struct RaftSettings {
 }
 
 impl RaftSettings {
-    /// Creates settings with the defaults of [`limits`].
-    #[must_use]
-    pub fn new(node: u64, cluster: String, peers_id: u128, members: BTreeMap<u64, Member>, timing: Timing) -> Self {
-        Self {
-            node,
-            disk: 0,
-            process: 0,
-            cluster,
-            peers_id,
-            members,
-            timing,
-            checkpoint_ms: limits::CHECKPOINT_MS,
-            snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
-            purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
-            replication_lag_entries_max: limits::REPLICATION_LAG_ENTRIES_MAX,
-        }
-    }
-
     pub(super) fn config(&self) -> Result<Config, StartError> {
         let config = Config {
             cluster_name: self.cluster.clone(),

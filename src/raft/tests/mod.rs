@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::limits;
 use crate::machine::Applied;
 use crate::model::{Command, Entry, LogTime, Member, Position, Principal, Submission, WallTime};
 use crate::net::{Connection, Connector, PeerTls, Target, accepted};
@@ -96,7 +97,19 @@ impl Cluster {
             listeners.insert(node, listener);
         }
         let timing = Timing { heartbeat_ms: 50, election_min_ms: 250, election_max_ms: 500 };
-        let mut settings = RaftSettings::new(0, "test".to_owned(), 42, members, timing);
+        let mut settings = RaftSettings {
+            node: 0,
+            disk: 0,
+            process: 0,
+            cluster: "test".to_owned(),
+            peers_id: 42,
+            members,
+            timing,
+            checkpoint_ms: limits::CHECKPOINT_MS,
+            snapshot_log_bytes_min: limits::SNAPSHOT_LOG_BYTES_MIN,
+            purge_margin_entries: limits::PURGE_MARGIN_ENTRIES,
+            replication_lag_entries_max: limits::REPLICATION_LAG_ENTRIES_MAX,
+        };
         adjust(&mut settings);
         let dials = Arc::default();
         let lossy = lossy::Lossy::default();
