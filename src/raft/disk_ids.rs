@@ -28,12 +28,12 @@ impl DiskIds {
         }
     }
 
-    /// The disk id by which this node is known; `None` before its announcement was applied here.
+    /// The disk id by which the node is known; `None` before its announcement was applied here.
     pub(super) fn of(&self, node: u64) -> Option<u128> {
         self.0.lock().get(&node).copied()
     }
 
-    /// Whether the node is known by another disk id than this one.
+    /// Whether the node is known by a disk id other than `disk`.
     pub(super) fn differs(&self, node: u64, disk: u128) -> bool {
         self.of(node).is_some_and(|known| known != disk)
     }
