@@ -33,7 +33,7 @@ use crate::storage::{Head, Recovered, SnapshotFile, StateStore, Wal};
 pub(super) struct Shared {
     pub(super) me: SelfIdentity,
     pub(super) origin: Origin,
-    pub(super) core: Mutex<Core>,
+    core: Mutex<Core>,
     /// The disk ids that the machine knows, updated with every applied entry.
     pub(super) disks: DiskIds,
     /// The cluster's id that the machine knows. It is set once.
@@ -114,7 +114,6 @@ impl Shared {
 
     /// Locks the state for a short time: the caller must not await while it holds the guard.
     pub(super) fn core(&self) -> MutexGuard<'_, Core> {
-        // A panic while the lock was held ends the process anyway; until then, readers may still read.
         self.core.lock()
     }
 
