@@ -24,74 +24,46 @@ use super::core::Core;
 use crate::clock::Instant;
 use crate::limits;
 use crate::model::{Command, Entry, LogTime, Principal, Submission};
-use crate::raft::{Listener, ProposeError, Submitted, View};
+use crate::raft::{Listener, ProposeError, Submitted};
 use crate::service::{NotSent, ServiceError, Source};
 use batch_window::BatchWindow;
 use lane::{ReplySender, Waiting};
 use queue::{Batch, Now};
 use replies::BatchReplies;
 
-/// The part of the Raft view that the proposer needs.
-#[derive(Debug, Clone, Copy)]
-struct LeaderState {
-    /// Whether this node leads and has applied an entry of its own term.
-    leads: bool,
-    term: u64,
-    leader: Option<u64>,
-}
+const MS: Duration = Duration::from_millis(1);
 
-impl LeaderState {
-    fn of(view: &View) -> Self {
-        Self { leads: view.own_term_applied, term: view.term, leader: view.leader }
-    }
-}
-
-/// Next step of the proposer.
-enum Next {
-    /// Propose an entry now.
-    Propose,
-    /// Wait for a notification, at most this long.
-    Wait(Duration),
-}
-
-impl Next {
-    /// Shortens a wait to at most `longest`.
-    fn within(self, longest: Duration) -> Self {
-        match self {
-            Self::Propose => Self::Propose,
-            Self::Wait(pause) => Self::Wait(pause.min(longest)),
-        }
-    }
-}
+/// The wait while nothing is due.
+const IDLE: Duration = Duration::from_millis(limits::RETRY_MS_MAX);
 
 /// Runs until the node stops: collects, stamps and proposes commands while this node leads.
 pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut views = core.consensus.watch();
     let mut in_flight = EntriesInFlight::default();
-    let mut term = None;
+    let mut open_in = None;
     let mut last = TokioInstant::now();
     let mut window = BatchWindow::none(last);
     while !*stop.borrow() {
-        let state = LeaderState::of(&views.borrow_and_update());
-        let leads = state.leads;
-        if !leads || term != Some(state.term) {
-            update_term(&core, state, &mut term);
-        }
-        let pause = if !leads {
-            Duration::from_millis(limits::RETRY_MS_MAX)
-        } else {
-            match next(&core, &in_flight, last, window) {
-                Next::Wait(pause) => pause,
-                Next::Propose => {
-                    last = TokioInstant::now();
-                    if let Some(batch) = core.queue.take(core.now()) {
-                        let entry = EntryInFlight::submit(&core, state.term, batch).await;
-                        in_flight.push(entry, &core);
-                    }
-                    continue;
-                }
-            }
+        // The borrow of the view ends here, because the hint below borrows it again.
+        let (led, leader) = {
+            let view = views.borrow_and_update();
+            (view.own_term_applied.then_some(view.term), view.leader)
         };
+        match led {
+            None => core.queue.close(core.hint(leader)),
+            Some(term) if open_in != led => begin_term(&core, term),
+            Some(_) => {}
+        }
+        open_in = led;
+        let pause = led.map_or(IDLE, |_| wait_for_next(&core, &in_flight, last, window));
+        if let Some(term) = led.filter(|_| pause.is_zero()) {
+            last = TokioInstant::now();
+            if let Some(batch) = core.queue.take(core.now()) {
+                let entry = EntryInFlight::submit(&core, term, batch).await;
+                in_flight.push(entry, &core);
+            }
+            continue;
+        }
         tokio::select! {
             biased;
             Some(callers) = in_flight.next_applied() => {
@@ -108,31 +80,24 @@ pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool
     while in_flight.next_applied().await.is_some() {}
 }
 
-/// Opens or closes the queue after a change of leadership. Log time starts with the first entry of a term and stops
-/// when the term ends.
-fn update_term(core: &Arc<Core>, state: LeaderState, term: &mut Option<u64>) {
-    if !state.leads {
-        core.queue.close(core.hint(state.leader));
-        *term = None;
-        return;
-    }
+/// Opens the queue in a term in which this node leads and has applied an entry: log time starts.
+fn begin_term(core: &Core, term: u64) {
     let stamp = core.consensus.machine(|machine| machine.now());
     core.queue.close(None);
     core.queue.open(stamp, core.clock.now(), core.election_max);
-    *term = Some(state.term);
-    core.leads_since_now(state.term);
+    core.leads_since_now(term);
     core.configure();
     core.submit_internal(Command::LeaderlessGap { gap_ms: core.leaderless_ms() });
 }
 
-/// Decides whether the waiting commands leave now. Renewals of sessions gather for [`limits::RENEWALS_APART_MS`] after
-/// the last entry: they are not urgent, and many sessions would keep an idle cluster busy. Acquires that would only
-/// join a queue gather for [`limits::QUEUERS_APART_MS`].
-fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: BatchWindow) -> Next {
-    let idle = Duration::from_millis(limits::RETRY_MS_MAX);
+/// Returns how long the proposer waits at most for a notification before it looks again; zero if the next entry is
+/// proposed now. Renewals of sessions gather for [`limits::RENEWALS_APART_MS`] after the last entry: they are not
+/// urgent, and many sessions would keep an idle cluster busy. Acquires that would only join a queue gather for
+/// [`limits::QUEUERS_APART_MS`].
+fn wait_for_next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: BatchWindow) -> Duration {
     if !in_flight.may_propose() || core.queue.is_paused() {
         core.queue.waiting(usize::MAX, false);
-        return Next::Wait(idle);
+        return IDLE;
     }
     let now = TokioInstant::now();
     let wanted = window.wanted(now);
@@ -141,15 +106,15 @@ fn next(core: &Core, in_flight: &EntriesInFlight, last: TokioInstant, window: Ba
     let waiting = core.queue.waiting(wanted, !sessions_gather.is_zero());
     if wanted <= waiting {
         return match coalescing_delay(wanted, since, || all_would_queue(core, in_flight)) {
-            None => Next::Propose,
-            Some(delay) => tick(core, in_flight.entries.is_empty(), since).within(delay),
+            None => Duration::ZERO,
+            Some(delay) => wait_for_stamp(core, in_flight.entries.is_empty(), since).min(delay),
         };
     }
     if wanted != 1 {
-        return Next::Wait(window.left(now));
+        return window.left(now);
     }
-    let next = tick(core, in_flight.entries.is_empty(), since);
-    if sessions_gather.is_zero() { next } else { next.within(sessions_gather) }
+    let wait = wait_for_stamp(core, in_flight.entries.is_empty(), since);
+    if sessions_gather.is_zero() { wait } else { wait.min(sessions_gather) }
 }
 
 /// Returns how long the waiting commands may wait for more, if the last entry left `since` ago; `None` if they leave at
@@ -171,23 +136,20 @@ fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
     })
 }
 
-/// Decides when the next stamp is due. While any deadline exists, a stamp is proposed at least every
-/// [`limits::TICK_MS_MAX`], and at once when a deadline has passed.
-fn tick(core: &Core, none_in_flight: bool, since: Duration) -> Next {
-    let idle = Duration::from_millis(limits::RETRY_MS_MAX);
+/// Returns how long the next stamp can wait; zero if it is due. While any deadline exists, a stamp is proposed at least
+/// every [`limits::TICK_MS_MAX`], and at once when a deadline has passed.
+fn wait_for_stamp(core: &Core, none_in_flight: bool, since: Duration) -> Duration {
     let (deadline, due) = core.consensus.machine(|machine| (machine.next_deadline(), machine.is_due()));
-    let Some(deadline) = deadline else { return Next::Wait(idle) };
+    let Some(deadline) = deadline else { return IDLE };
     if due && none_in_flight {
-        return Next::Propose;
+        return Duration::ZERO;
     }
     let now = core.queue.log_time().unwrap_or(LogTime(0));
     let tick = Duration::from_millis(limits::TICK_MS_MAX);
     let until = Duration::from_millis(deadline.first_past().ms_since(now).max(1));
     let pause = tick.min(until);
-    if pause <= since && none_in_flight { Next::Propose } else { Next::Wait(pause.saturating_sub(since).max(MS)) }
+    if pause <= since && none_in_flight { Duration::ZERO } else { pause.saturating_sub(since).max(MS) }
 }
-
-const MS: Duration = Duration::from_millis(1);
 
 /// The entries that are proposed and not applied yet.
 #[derive(Default)]
