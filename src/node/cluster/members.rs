@@ -27,13 +27,8 @@ struct MemberState {
 
 type MemberStates = BTreeMap<u64, MemberState>;
 
-/// What has to be done for a change.
-#[derive(Debug, PartialEq, Eq)]
-enum Plan {
-    /// Nothing: the change was made before.
-    Nothing,
-    Make(MembershipChange),
-}
+/// What has to be done for a change; `None` if it was made before.
+type Plan = Option<MembershipChange>;
 
 impl Node {
     pub(in crate::node) async fn change_members_here(&self, change: MemberChange) -> Result<(), ServiceError> {
@@ -58,12 +53,10 @@ impl Node {
             }
             MemberChange::Promote { node, instead_of } => promote(&states, *node, *instead_of)?,
             // The change that was half-way is this one.
-            MemberChange::Remove { node } if before.members.contains_key(node) && !states.contains_key(node) => {
-                Plan::Nothing
-            }
+            MemberChange::Remove { node } if before.members.contains_key(node) && !states.contains_key(node) => None,
             MemberChange::Remove { node } => remove(&states, *node)?,
         };
-        let Plan::Make(planned) = plan else { return Ok(()) };
+        let Some(planned) = plan else { return Ok(()) };
         if leaves(&planned) == Some(self.core.id) {
             self.step_down().await?;
             drop(changing);
@@ -168,7 +161,7 @@ fn add(states: &MemberStates, node: u64, member: Member, used: bool) -> Result<P
     member.checked()?;
     if let Some(state) = states.get(&node) {
         if state.member == member {
-            return Ok(Plan::Nothing);
+            return Ok(None);
         }
         let Member { client, peer } = &state.member;
         let why = format!("node {node} is a member already, at {client} (clients) and {peer} (peers)");
@@ -189,7 +182,7 @@ fn add(states: &MemberStates, node: u64, member: Member, used: bool) -> Result<P
         let why = format!("node {other} is reached at one of these addresses: each node has its own");
         return Err(unfit(why).into());
     }
-    Ok(Plan::Make(MembershipChange::AddLearner(node, member)))
+    Ok(Some(MembershipChange::AddLearner(node, member)))
 }
 
 fn state(states: &MemberStates, node: u64) -> Result<&MemberState, Invalid> {
@@ -214,7 +207,7 @@ fn promote(states: &MemberStates, node: u64, instead_of: Option<u64>) -> Result<
         return Err(Invalid::new("instead_of", "a voter; `lockkeeper member remove` removes others", other).into());
     }
     if learner.voter {
-        let Some(other) = other else { return Ok(Plan::Nothing) };
+        let Some(other) = other else { return Ok(None) };
         // No node joins the voters.
         check_left(states, other)?;
     }
@@ -226,16 +219,16 @@ fn promote(states: &MemberStates, node: u64, instead_of: Option<u64>) -> Result<
         return Err(unfit(format!("node {node} still lacks {lacks} log entries: wait until it has caught up")).into());
     }
     check_quorum(states, Some(node), other)?;
-    Ok(Plan::Make(MembershipChange::Promote(node, other)))
+    Ok(Some(MembershipChange::Promote(node, other)))
 }
 
 fn remove(states: &MemberStates, node: u64) -> Result<Plan, ServiceError> {
     if !state(states, node)?.voter {
-        return Ok(Plan::Make(MembershipChange::RemoveLearner(node)));
+        return Ok(Some(MembershipChange::RemoveLearner(node)));
     }
     check_left(states, node)?;
     check_quorum(states, None, Some(node))?;
-    Ok(Plan::Make(MembershipChange::RemoveVoter(node)))
+    Ok(Some(MembershipChange::RemoveVoter(node)))
 }
 
 /// Refuses to remove a voter without another one in its place if none or two would be left.
@@ -295,8 +288,8 @@ mod tests {
     #[test]
     fn a_node_is_added_once_under_a_new_id() {
         let states = states(&ALL, Some(0));
-        assert_eq!(add(&states, 4, member(4), false), Ok(Plan::Make(MembershipChange::AddLearner(4, member(4)))));
-        assert_eq!(add(&states, 3, member(3), true), Ok(Plan::Nothing));
+        assert_eq!(add(&states, 4, member(4), false), Ok(Some(MembershipChange::AddLearner(4, member(4)))));
+        assert_eq!(add(&states, 3, member(3), true), Ok(None));
         assert!(refused(add(&states, 3, member(4), true)).contains("is a member already, at n3.example:7600"));
         assert!(refused(add(&states, 4, member(4), true)).contains("was used before"));
         assert!(refused(add(&states, 4, member(3), false)).contains("node 3 is reached"));
@@ -312,12 +305,9 @@ mod tests {
     /// A vote is given to a node that answers and has caught up, alone or in place of a dead node.
     #[test]
     fn a_vote_needs_a_node_that_has_caught_up() {
-        assert_eq!(promote(&states(&ALL, Some(3)), 9, None), Ok(Plan::Make(MembershipChange::Promote(9, None))));
-        assert_eq!(
-            promote(&states(&ONE_DEAD, Some(3)), 9, Some(3)),
-            Ok(Plan::Make(MembershipChange::Promote(9, Some(3))))
-        );
-        assert_eq!(promote(&states(&ALL, Some(3)), 1, Some(7)), Ok(Plan::Nothing));
+        assert_eq!(promote(&states(&ALL, Some(3)), 9, None), Ok(Some(MembershipChange::Promote(9, None))));
+        assert_eq!(promote(&states(&ONE_DEAD, Some(3)), 9, Some(3)), Ok(Some(MembershipChange::Promote(9, Some(3)))));
+        assert_eq!(promote(&states(&ALL, Some(3)), 1, Some(7)), Ok(None));
         let far = Some(limits::PROMOTE_LAG_ENTRIES_MAX + 1);
         assert!(refused(promote(&states(&ALL, far), 9, None)).contains("still lacks"));
         assert!(refused(promote(&states(&ALL, None), 9, None)).contains("an unknown number"));
@@ -340,15 +330,15 @@ mod tests {
         assert!(refused(remove(&states(&[(1, true)], Some(0)), 1)).contains("only voter"));
         let four = [(1, true), (2, true), (3, false), (4, false)];
         assert!(refused(remove(&states(&four, Some(0)), 2)).contains("[3, 4] do not answer"));
-        assert_eq!(remove(&states(&four, Some(0)), 4), Ok(Plan::Make(MembershipChange::RemoveVoter(4))));
-        assert_eq!(remove(&states(&ALL, Some(0)), 9), Ok(Plan::Make(MembershipChange::RemoveLearner(9))));
+        assert_eq!(remove(&states(&four, Some(0)), 4), Ok(Some(MembershipChange::RemoveVoter(4))));
+        assert_eq!(remove(&states(&ALL, Some(0)), 9), Ok(Some(MembershipChange::RemoveLearner(9))));
         assert!(refused(promote(&states(&ALL, Some(0)), 1, Some(3))).contains("two voters would be left"));
-        assert_eq!(promote(&states(&four, Some(0)), 1, Some(4)), Ok(Plan::Make(MembershipChange::Promote(1, Some(4)))));
+        assert_eq!(promote(&states(&four, Some(0)), 1, Some(4)), Ok(Some(MembershipChange::Promote(1, Some(4)))));
         let two = [(1, true), (2, false)];
         assert!(
             refused(promote(&states(&[(1, true), (2, false), (3, false)], Some(0)), 9, Some(1))).contains("quorum")
         );
-        assert_eq!(remove(&states(&two, Some(0)), 2), Ok(Plan::Make(MembershipChange::RemoveVoter(2))));
+        assert_eq!(remove(&states(&two, Some(0)), 2), Ok(Some(MembershipChange::RemoveVoter(2))));
     }
 
     /// A forwarded change that waits continues when its caller leaves. A transfer is refused meanwhile: it would leave
