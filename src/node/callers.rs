@@ -99,7 +99,7 @@ impl Node {
         }
         match subscription.scope {
             Scope::SessionEnd(session) => {
-                self.watched(subscription.scope, || self.core.shared.hub.session_end(session))
+                self.watched(subscription.scope, || self.core.shared.hub.of_sessions.end(session))
             }
             Scope::Holds(session) => self.hold_events(session),
             Scope::Namespace { .. } | Scope::Session(_) => {

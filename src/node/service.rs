@@ -117,7 +117,7 @@ impl LockService for Node {
     }
 
     fn hold_events(&self, session: SessionId) -> Result<Events, ServiceError> {
-        self.watched(Scope::Holds(session), || self.core.shared.hub.hold_events(session))
+        self.watched(Scope::Holds(session), || self.core.shared.hub.of_sessions.holds(session))
     }
 
     async fn status(&self) -> Result<Status, ServiceError> {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::session_events::{HoldEvents, SessionEnds};
+use super::session_events::SessionEvents;
 use crate::limits;
-use crate::model::{Event, EventKind, Position, SessionId};
+use crate::model::{Event, EventKind, Position};
 use crate::mutex::Mutex;
 use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 
@@ -21,8 +21,7 @@ use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 pub(in crate::node) struct Hub {
     window: Mutex<Window>,
     newest: watch::Sender<Position>,
-    ends: SessionEnds,
-    holds: HoldEvents,
+    pub(in crate::node) of_sessions: SessionEvents,
 }
 
 #[derive(Debug)]
@@ -48,18 +47,18 @@ impl Window {
         }
     }
 
+    /// Returns an error if events after this position are no longer kept.
+    fn keeps_after(&self, cursor: Position) -> Result<(), ServiceError> {
+        if cursor < self.floor { Err(missed(self.floor)) } else { Ok(()) }
+    }
+
     /// Returns the oldest entries with events after a position, [`BATCH`] entries at most.
-    fn after(&self, cursor: Position) -> Vec<Arc<[Event]>> {
+    fn after(&self, cursor: Position) -> Result<Vec<Arc<[Event]>>, ServiceError> {
+        self.keeps_after(cursor)?;
         let newer = |event: &&Event| cursor < event.position;
         let seen = self.entries.partition_point(|events| !events.last().as_ref().is_some_and(newer));
-        self.entries.range(seen..).take(BATCH).cloned().collect()
+        Ok(self.entries.range(seen..).take(BATCH).cloned().collect())
     }
-}
-
-/// Result of one read of the window.
-enum Batch {
-    Events(Vec<Event>, Position),
-    Missed(Position),
 }
 
 /// The bound on one read of a subscriber: most entries that it takes out of the window, and most events of them that it
@@ -72,8 +71,7 @@ impl Hub {
         Self {
             window: Mutex::new(Window { entries: VecDeque::new(), events: 0, floor }),
             newest: watch::Sender::new(floor),
-            ends: SessionEnds::default(),
-            holds: HoldEvents::default(),
+            of_sessions: SessionEvents::default(),
         }
     }
 
@@ -82,14 +80,7 @@ impl Hub {
         let Some(last) = events.last() else { return };
         let newest = last.position;
         self.window.lock().push(Arc::clone(events));
-        // If a session ends with this entry, the subscriber to its holds gets only the end. The breaks of its holds are
-        // earlier in the entry, and its client would treat them as breaks in a session that continues.
-        let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
-        ends.for_each(|event| self.holds.on_event(event));
-        for event in &**events {
-            self.ends.on_event(event);
-            self.holds.on_event(event);
-        }
+        self.of_sessions.publish(events);
         self.newest.send_replace(newest);
     }
 
@@ -97,19 +88,8 @@ impl Hub {
     /// the newest event of that state. A subscriber that has received that event misses nothing.
     pub(in crate::node) fn skip_to(&self, floor: Position) {
         *self.window.lock() = Window { entries: VecDeque::new(), events: 0, floor };
-        self.ends.missed(floor);
-        self.holds.missed(floor);
+        self.of_sessions.missed(floor);
         self.newest.send_replace(floor);
-    }
-
-    /// Subscribes to one session's end, from now on.
-    pub(in crate::node) fn session_end(&self, session: SessionId) -> Events {
-        self.ends.subscribe(session)
-    }
-
-    /// Subscribes to the events of one session's holds, from now on.
-    pub(in crate::node) fn hold_events(&self, session: SessionId) -> Events {
-        self.holds.subscribe(session)
     }
 
     /// Returns the position of the newest known event: a subscriber from here misses nothing.
@@ -120,20 +100,13 @@ impl Hub {
 
     /// Returns an error if events after this position are no longer kept.
     pub(in crate::node) fn keeps_after(&self, cursor: Position) -> Result<(), ServiceError> {
-        let resume = self.window.lock().floor;
-        if cursor < resume { Err(missed(resume)) } else { Ok(()) }
+        self.window.lock().keeps_after(cursor)
     }
 
-    /// Returns the next events of a subscriber. The window is locked only while a few entries are taken from it,
-    /// because `apply` waits for the lock. The events are filtered afterwards.
-    fn after(&self, cursor: Position, scope: &Scope) -> Batch {
-        let entries = {
-            let window = self.window.lock();
-            if cursor < window.floor {
-                return Batch::Missed(window.floor);
-            }
-            window.after(cursor)
-        };
+    /// Returns the next events of a subscriber, and the position after which it continues. The window is locked only
+    /// while a few entries are taken from it, because `apply` waits for the lock. The events are filtered afterwards.
+    fn after(&self, cursor: Position, scope: &Scope) -> Result<(Vec<Event>, Position), ServiceError> {
+        let entries = self.window.lock().after(cursor)?;
         let (mut end, mut found) = (cursor, Vec::new());
         let events = entries.iter().flat_map(|events| events.iter());
         for event in events.skip_while(|event| event.position <= cursor).take(limits::EVENTS_WAITING_MAX) {
@@ -145,7 +118,7 @@ impl Hub {
                 break;
             }
         }
-        Batch::Events(found, end)
+        Ok((found, end))
     }
 
     /// Creates a subscription and the task that feeds it, which the caller must run. The error of `cut_off`, of a
@@ -171,22 +144,21 @@ impl Hub {
         let (mut newest, mut cut_off) = (self.newest.subscribe(), pin!(cut_off));
         loop {
             newest.borrow_and_update();
-            match self.after(cursor, &scope) {
-                Batch::Missed(resume) => {
-                    sender.send(Err(missed(resume))).await;
+            let (events, end) = match self.after(cursor, &scope) {
+                Ok(found) => found,
+                Err(missed) => {
+                    sender.send(Err(missed)).await;
                     return;
                 }
-                Batch::Events(events, end) => {
-                    for event in events {
-                        if !sender.send(Ok(event)).await {
-                            return;
-                        }
-                    }
-                    if cursor != end {
-                        cursor = end;
-                        continue;
-                    }
+            };
+            for event in events {
+                if !sender.send(Ok(event)).await {
+                    return;
                 }
+            }
+            if cursor != end {
+                cursor = end;
+                continue;
             }
             tokio::select! {
                 changed = newest.changed() => if changed.is_err() { return },
@@ -229,7 +201,7 @@ mod tests {
     use super::*;
     use crate::model::{
         Claim, EndReason, FencingToken, LockKey, LockName, LogTime, Mode, Namespace, Principal, Reason, Refusal,
-        RequestId, Subject, WallTime,
+        RequestId, SessionId, Subject, WallTime,
     };
 
     fn event(index: u64, n: u32) -> Event {
@@ -296,14 +268,14 @@ mod tests {
             let subject = Subject::hold(&lock, claim, FencingToken::new(0, 1));
             Event { subject, kind: EventKind::Broken { by, why, held_ms: 1 }, ..event(index, 0) }
         };
-        let mut holds = hub.hold_events(session);
+        let mut holds = hub.of_sessions.holds(session);
         hub.publish(&[broken(1)].into());
         assert_eq!(holds.next().await, Ok(broken(1)));
         let why = Some(Reason::parse("stuck").expect("legal"));
         let ended = EventKind::SessionEnded { reason: EndReason::Broken, why: why.clone() };
         let refusal = Refusal::SessionEnded { session, reason: EndReason::Broken, why: why.clone() };
         let end = Event { subject: Subject::Session(session), kind: ended.clone(), ..event(2, 1) };
-        let mut ends = hub.session_end(session);
+        let mut ends = hub.of_sessions.end(session);
         hub.publish(&[broken(2), end].into());
         assert_eq!(holds.next().await, Err(refusal.into()));
         assert_eq!(ends.next().await.map(|event| event.kind), Ok(ended));
@@ -379,7 +351,7 @@ mod tests {
     async fn a_skip_ends_the_subscriptions_to_holds_and_ends() {
         let hub = Hub::new();
         let session = SessionId::from_u64(7).expect("legal");
-        let mut subscribed = [hub.hold_events(session), hub.session_end(session)];
+        let mut subscribed = [hub.of_sessions.holds(session), hub.of_sessions.end(session)];
         let floor = Position { index: 9, n: 3 };
         hub.skip_to(floor);
         for events in &mut subscribed {

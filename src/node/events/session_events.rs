@@ -35,6 +35,21 @@ impl Subscribers {
         events
     }
 
+    /// Sends an event. Ends the subscriptions of readers that are too slow: their clients subscribe again and read their
+    /// holds.
+    fn send(&self, session: Option<SessionId>, event: &Event) {
+        let Some(session) = session else { return };
+        if let Some(senders) = self.senders.lock().get_mut(&session) {
+            let slow = senders.extract_if(.., |sender| !sender.try_send(event.clone()));
+            slow.for_each(|sender| sender.end(too_slow(event.position)));
+        }
+    }
+
+    /// Removes the subscribers to a session that has ended, and returns them.
+    fn take(&self, session: SessionId) -> Vec<EventSender> {
+        self.senders.lock().remove(&session).unwrap_or_default()
+    }
+
     /// Ends every subscription with the error that events up to `resume` may have been missed.
     fn missed(&self, resume: Position) {
         let mut all: Vec<_> = self.senders.lock().drain().collect();
@@ -47,62 +62,71 @@ impl Subscribers {
     }
 }
 
-/// Subscribers to the end of a session: each of its streams is one.
+/// Subscribers to the events of one session.
 #[derive(Debug, Default)]
-pub(super) struct SessionEnds(Subscribers);
+pub(in crate::node) struct SessionEvents {
+    /// To the end of the session: each of its streams is one.
+    ends: Subscribers,
+    /// To events of the session's holds that the session did not cause: breaks, hand-overs, expiry, recalls and requests
+    /// to release.
+    holds: Subscribers,
+}
 
-impl SessionEnds {
+impl SessionEvents {
     /// Subscribes to the one event by which the session ends.
-    pub(super) fn subscribe(&self, session: SessionId) -> Events {
-        self.0.subscribe(session, 1)
+    pub(in crate::node) fn end(&self, session: SessionId) -> Events {
+        self.ends.subscribe(session, 1)
+    }
+
+    /// Subscribes to events of the session's holds from now on. If the reader is too slow, or the session ends, the
+    /// error of the subscription says so.
+    pub(in crate::node) fn holds(&self, session: SessionId) -> Events {
+        self.holds.subscribe(session, HOLD_NEWS_WAITING_MAX)
+    }
+
+    /// Sends the events of one entry to the subscribers of the sessions that they concern.
+    pub(super) fn publish(&self, events: &[Event]) {
+        // If a session ends with this entry, the subscriber to its holds gets only the end. The breaks of its holds are
+        // earlier in the entry, and its client would treat them as breaks in a session that continues.
+        let ends = events.iter().filter(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
+        ends.for_each(|event| self.send_to_holds(event));
+        for event in events {
+            self.send_to_ends(event);
+            self.send_to_holds(event);
+        }
+    }
+
+    /// Ends every subscription with an error, because events up to `resume` may have been missed.
+    pub(super) fn missed(&self, resume: Position) {
+        self.ends.missed(resume);
+        self.holds.missed(resume);
     }
 
     /// Sends the end of a session to its subscribers and removes them.
-    pub(super) fn on_event(&self, event: &Event) {
+    fn send_to_ends(&self, event: &Event) {
         let (EventKind::SessionEnded { .. }, Subject::Session(session)) = (&event.kind, &event.subject) else { return };
-        for sender in self.0.senders.lock().remove(session).into_iter().flatten() {
+        for sender in self.ends.take(*session) {
             // The channel has space for this one event, so the send fails only if the receiver is gone.
             sender.try_send(event.clone());
         }
     }
 
-    /// Ends every subscription with an error, because ends of sessions up to `resume` may have been missed.
-    pub(super) fn missed(&self, resume: Position) {
-        self.0.missed(resume);
-    }
-}
-
-/// Subscribers to events of a session's holds that the session did not cause: breaks, hand-overs, expiry, recalls and
-/// requests to release.
-#[derive(Debug, Default)]
-pub(super) struct HoldEvents(Subscribers);
-
-impl HoldEvents {
-    /// Subscribes to events of the session's holds from now on. If the reader is too slow, or the session ends, the
-    /// error of the subscription says so.
-    pub(super) fn subscribe(&self, session: SessionId) -> Events {
-        self.0.subscribe(session, HOLD_NEWS_WAITING_MAX)
-    }
-
-    /// Sends the event to the subscribers of the sessions that it concerns.
-    pub(super) fn on_event(&self, event: &Event) {
+    fn send_to_holds(&self, event: &Event) {
         let session = event.subject.session();
         match &event.kind {
             EventKind::Expired { .. }
             | EventKind::Broken { .. }
             | EventKind::RevokeRequested { .. }
-            | EventKind::Recalled => {
-                self.send(session, event);
-            }
+            | EventKind::Recalled => self.holds.send(session, event),
             EventKind::HandedOver { was, .. } => {
-                self.send(was.session(), event);
+                self.holds.send(was.session(), event);
                 if session != was.session() {
-                    self.send(session, event);
+                    self.holds.send(session, event);
                 }
             }
             EventKind::SessionEnded { reason, why } => {
                 let Some(session) = session else { return };
-                for sender in self.0.senders.lock().remove(&session).into_iter().flatten() {
+                for sender in self.holds.take(session) {
                     sender.end(Refusal::SessionEnded { session, reason: *reason, why: why.clone() }.into());
                 }
             }
@@ -120,21 +144,6 @@ impl HoldEvents {
             | EventKind::SessionOpened
             | EventKind::LeaderlessGap { .. } => {}
         }
-    }
-
-    fn send(&self, session: Option<SessionId>, event: &Event) {
-        let Some(session) = session else { return };
-        let mut table = self.0.senders.lock();
-        if let Some(senders) = table.get_mut(&session) {
-            let slow = senders.extract_if(.., |sender| !sender.try_send(event.clone()));
-            // The client subscribes again and reads its holds.
-            slow.for_each(|sender| sender.end(too_slow(event.position)));
-        }
-    }
-
-    /// Ends every subscription with an error, because events up to `resume` may have been missed.
-    pub(super) fn missed(&self, resume: Position) {
-        self.0.missed(resume);
     }
 }
 
@@ -183,15 +192,15 @@ mod tests {
     /// A revoke request reaches the holder's session and no other; a hand-over reaches both sides.
     #[tokio::test]
     async fn hold_events_reach_the_sessions_that_they_concern() {
-        let events = HoldEvents::default();
-        let (mut one, mut two) = (events.subscribe(session(1)), events.subscribe(session(2)));
-        events.on_event(&asked(1));
+        let events = SessionEvents::default();
+        let (mut one, mut two) = (events.holds(session(1)), events.holds(session(2)));
+        events.publish(std::slice::from_ref(&asked(1)));
         assert_eq!(one.next().await, Ok(asked(1)));
         let (from, token) = (FencingToken::new(0, 1), FencingToken::new(0, 2));
         let (was, by) = (claim(1), Principal::default());
         let handed = EventKind::HandedOver { was, from, mode: Mode::Exclusive, by };
         let handed = event(Subject::hold(&lock(), claim(2), token), handed);
-        events.on_event(&handed);
+        events.publish(std::slice::from_ref(&handed));
         assert_eq!((one.next().await, two.next().await), (Ok(handed.clone()), Ok(handed)));
     }
 
@@ -199,11 +208,11 @@ mod tests {
     /// subscriptions end with that end, which is no gap.
     #[tokio::test]
     async fn slow_readers_and_ended_sessions_are_forgotten() {
-        let events = HoldEvents::default();
-        let mut slow = events.subscribe(session(1));
-        let mut reader = events.subscribe(session(2));
+        let events = SessionEvents::default();
+        let mut slow = events.holds(session(1));
+        let mut reader = events.holds(session(2));
         for _ in 0..=HOLD_NEWS_WAITING_MAX {
-            events.on_event(&asked(1));
+            events.publish(std::slice::from_ref(&asked(1)));
         }
         for _ in 0..HOLD_NEWS_WAITING_MAX {
             slow.next().await.expect("a buffered event");
@@ -212,20 +221,20 @@ mod tests {
         let before = |resume: Position| resume < asked(1).position;
         assert!(matches!(missed, ServiceError::EventsMissed { resume, .. } if before(resume)), "{missed}");
         for number in [1, 2] {
-            events.on_event(&ended(number));
+            events.publish(std::slice::from_ref(&ended(number)));
         }
         let ended = Refusal::SessionEnded { session: session(2), reason: EndReason::Expired, why: None };
         assert_eq!(reader.next().await, Err(ended.into()));
-        assert!(events.0.senders.lock().is_empty());
+        assert!(events.holds.senders.lock().is_empty());
     }
 
     /// A reader that has taken no event learns of a snapshot, too.
     #[tokio::test]
     async fn a_full_subscription_ends_with_its_error() {
-        let events = HoldEvents::default();
-        let mut reader = events.subscribe(session(1));
+        let events = SessionEvents::default();
+        let mut reader = events.holds(session(1));
         for _ in 0..HOLD_NEWS_WAITING_MAX {
-            events.on_event(&asked(1));
+            events.publish(std::slice::from_ref(&asked(1)));
         }
         events.missed(Position { index: 9, n: 0 });
         for _ in 0..HOLD_NEWS_WAITING_MAX {
@@ -237,17 +246,16 @@ mod tests {
     /// The end of one session reaches all its streams and no other session, and leaves no entry.
     #[tokio::test]
     async fn an_end_reaches_all_streams_of_its_session() {
-        let ends = SessionEnds::default();
-        let (mut one, mut two, mut other) =
-            (ends.subscribe(session(1)), ends.subscribe(session(1)), ends.subscribe(session(2)));
-        ends.on_event(&ended(1));
+        let ends = SessionEvents::default();
+        let (mut one, mut two, mut other) = (ends.end(session(1)), ends.end(session(1)), ends.end(session(2)));
+        ends.publish(std::slice::from_ref(&ended(1)));
         assert_eq!(one.next().await, Ok(ended(1)));
         assert_eq!(two.next().await, Ok(ended(1)));
-        assert_eq!(ends.0.senders.lock().len(), 1);
+        assert_eq!(ends.ends.senders.lock().len(), 1);
         ends.missed(Position { index: 9, n: 0 });
         let missed = other.next().await.expect_err("missed");
         assert!(matches!(missed, ServiceError::EventsMissed { resume: Position { index: 9, .. }, .. }), "{missed}");
-        assert!(ends.0.senders.lock().is_empty());
+        assert!(ends.ends.senders.lock().is_empty());
     }
 
     /// Subscribers to sessions that have already ended leave no entries, and a subscriber that remains is still
