@@ -16,21 +16,25 @@ use crate::model::{
 use crate::net::PortTls;
 use crate::service::{Call, MemberChange, Operation, ServiceError, Source};
 
-/// What an act is about, see [`AuditRecord::facts`].
-pub(super) type Facts = BTreeMap<&'static str, String>;
-
 /// The name of the act that asks a holder for its lock.
 const ASK: &str = "ask";
 
 /// An act that the log names.
 pub(super) struct Act {
     pub(super) name: &'static str,
-    facts: Facts,
+    /// What the act is about, see [`AuditRecord::facts`].
+    facts: BTreeMap<&'static str, String>,
 }
 
 impl Act {
-    pub(super) fn new<const N: usize>(name: &'static str, facts: [(&'static str, String); N]) -> Self {
-        Self { name, facts: facts.into() }
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { name, facts: BTreeMap::new() }
+    }
+
+    /// Adds a fact.
+    pub(super) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.facts.insert(name, value.to_string());
+        self
     }
 
     /// Returns the act of a command; `None` if the history of its locks suffices. A new command must be sorted here.
@@ -38,12 +42,10 @@ impl Act {
         match command {
             Command::Manage(manage) => Some(Self::of_operator(manage)),
             Command::EndSession(EndSession { namespace, session, why }) => {
-                let facts = [("session", session.to_string()), ("why", why.as_str().to_owned())];
-                Some(Self::new("end-session", facts).with("namespace", namespace))
+                let act = Self::new("end-session").with("session", session).with("why", why.as_str());
+                Some(act.with("namespace", namespace))
             }
-            Command::ChangeSetting(Setting::TtlMax(ms)) => {
-                Some(Self::new("settings", [("ttl_ms_max", ms.to_string())]))
-            }
+            Command::ChangeSetting(Setting::TtlMax(ms)) => Some(Self::new("settings").with("ttl_ms_max", ms)),
             Command::OpenSession(_)
             | Command::Attach(_)
             | Command::Disconnected { .. }
@@ -66,17 +68,11 @@ impl Act {
 
     fn of_operator(Manage { lock, what }: &Manage) -> Self {
         let act = match what {
-            Managing::SetLimit { limit } => Self::new("set-limit", [("limit", limit.to_string())]),
-            Managing::RemoveLimit => Self::new("remove-limit", []),
-            Managing::BreakHold { token, why } => {
-                Self::new("break", [("token", token.to_string()), ("why", why.as_str().to_owned())])
-            }
-            Managing::HandOver { token, to } => {
-                Self::new("hand-over", [("token", token.to_string()), ("to", to.to_string())])
-            }
-            Managing::Ask { token, why } => {
-                Self::new(ASK, [("token", token.to_string()), ("why", why.as_str().to_owned())])
-            }
+            Managing::SetLimit { limit } => Self::new("set-limit").with("limit", limit),
+            Managing::RemoveLimit => Self::new("remove-limit"),
+            Managing::BreakHold { token, why } => Self::new("break").with("token", token).with("why", why.as_str()),
+            Managing::HandOver { token, to } => Self::new("hand-over").with("token", token).with("to", to),
+            Managing::Ask { token, why } => Self::new(ASK).with("token", token).with("why", why.as_str()),
         };
         let LockKey { namespace, name } = lock;
         act.with("namespace", namespace).with("lock", name)
@@ -84,29 +80,23 @@ impl Act {
 
     pub(super) fn of_operation(operation: &Operation) -> Self {
         match operation {
-            Operation::Transfer(to) => Self::new("transfer", [("to", to.to_string())]),
-            Operation::RaiseFeatures(to) => Self::new("raise-features", [("to", to.to_string())]),
+            Operation::Transfer(to) => Self::new("transfer").with("to", to),
+            Operation::RaiseFeatures(to) => Self::new("raise-features").with("to", to),
             Operation::ChangeMembers(change) => Self::of_members(change),
         }
     }
 
     fn of_members(change: &MemberChange) -> Self {
         match change {
-            MemberChange::Add { node, client, peer } => Self::new(
-                "member-add",
-                [("of_node", node.to_string()), ("client", client.clone()), ("peer", peer.clone())],
-            ),
+            MemberChange::Add { node, client, peer } => {
+                Self::new("member-add").with("of_node", node).with("client", client).with("peer", peer)
+            }
             MemberChange::Promote { node, instead_of } => {
-                let act = Self::new("member-promote", [("of_node", node.to_string())]);
+                let act = Self::new("member-promote").with("of_node", node);
                 if let Some(other) = instead_of { act.with("instead_of", other) } else { act }
             }
-            MemberChange::Remove { node } => Self::new("member-remove", [("of_node", node.to_string())]),
+            MemberChange::Remove { node } => Self::new("member-remove").with("of_node", node),
         }
-    }
-
-    pub(super) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
-        self.facts.insert(name, value.to_string());
-        self
     }
 }
 
@@ -207,7 +197,7 @@ impl Node {
         let LockKey { namespace, name } =
             self.core.consensus.machine(|machine| authorizer.anothers_document(machine, document))?;
         let act = if matches!(document, DocumentCommand::Grab(_)) { "overtake" } else { "unlock" };
-        Some(Act::new(act, [("lock", name.to_string()), ("namespace", namespace.to_string())]))
+        Some(Act::new(act).with("lock", name).with("namespace", namespace))
     }
 
     /// Whether the rules of this node permit the command of an act. The leader decides again.
@@ -245,7 +235,7 @@ impl Node {
             self.core.shared.metrics.refusals.of_caller(&error);
         }
         if let Some(log) = self.core.audit.as_ref().filter(|_| (refused || guessed) && from_here) {
-            let record = self.record(Act::new(act, [("result", error.to_string())]), Phase::Refused);
+            let record = self.record(Act::new(act).with("result", &error), Phase::Refused);
             if let Err(error) = log.write_refusal(record) {
                 tracing::error!(node = self.core.id, %error, "a refusal is missing in the audit log");
             }
@@ -273,7 +263,7 @@ impl Node {
         // Ports may share files.
         let digests: BTreeSet<_> = of_ports.into_iter().chain(own).collect();
         let digests = digests.into_iter().collect::<Vec<_>>().join(", ");
-        self.audit_own(Act::new("reload-certificates", [("certificates", digests)]));
+        self.audit_own(Act::new("reload-certificates").with("certificates", digests));
     }
 
     /// Writes the first use of a token since the node has started.
@@ -289,7 +279,7 @@ impl Node {
         }
         seen.insert(*hash);
         drop(seen);
-        self.audit_own(Act::new("first-use", []));
+        self.audit_own(Act::new("first-use"));
     }
 
     /// Writes an act of the node itself.
@@ -336,7 +326,7 @@ fn refusal_of(reply: &Reply) -> Option<String> {
 /// Names the end of that log in the node's own log from time to time, so that a removed end shows.
 pub(super) async fn keep(node: Node) {
     let Some(log) = &node.core.audit else { return };
-    node.audit_own(Act::new("start", []));
+    node.audit_own(Act::new("start"));
     if let Some(certificates) = &node.core.shared.certificates {
         node.audit_port(&certificates.port);
     }
@@ -348,7 +338,7 @@ pub(super) async fn keep(node: Node) {
             tracing::error!(node = node.core.id, %error, "the number of refusals is missing in the audit log");
         }
         if stopped {
-            node.audit_own(Act::new("stop", []));
+            node.audit_own(Act::new("stop"));
         }
         let (lines, hash) = log.end();
         let due = pauses % (limits::AUDIT_END_LOG_MS / limits::AUDIT_LEFT_OUT_MS) == 0;

@@ -39,7 +39,7 @@ impl Node {
         let rules = auth.rules();
         tracing::info!(node = self.core.id, digest = format!("{:016x}", rules.digest()), "the rules have changed");
         let (principals, tokens) = rules.removed_since(&before);
-        let mut act = Act::new("reload-rules", []);
+        let mut act = Act::new("reload-rules");
         let removed = [("removed_principals", principals), ("removed_tokens", tokens)];
         for (fact, removed) in removed.into_iter().filter(|(_, removed)| !removed.is_empty()) {
             act = act.with(fact, removed.join(", ")).with("sessions", "none ends early: each lives for its TTL");

@@ -143,7 +143,7 @@ impl LockService for Node {
     }
 
     async fn backup(&self) -> Result<Download, ServiceError> {
-        let act = Act::new("backup", []);
+        let act = Act::new("backup");
         self.needs(ClusterRight::Backup, act.name)?;
         // A backup that is refused because there are too many is no act.
         let in_progress = self.core.backups.begin(self.core.clock.now()).map_err(ServiceError::not_sent)?;
