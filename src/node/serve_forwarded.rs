@@ -49,8 +49,10 @@ impl Node {
         match forward {
             Forward::Submit(call) => {
                 validate::check(&call)?;
-                let hidden = self.hidden(authorizer, &call).await?;
-                let reply = answered(self.propose_authorized(authorizer, hidden, *call)?).await?;
+                let reply = match self.hidden(authorizer, &call).await? {
+                    Some(hidden) => hidden,
+                    None => answered(self.propose_authorized(authorizer, *call)?).await?,
+                };
                 Ok(Forwarded::Reply(self.redacted(authorizer, reply)))
             }
             Forward::Renew(renewals) => self.renew_here(authorizer, renewals).await.map(Forwarded::Replies),

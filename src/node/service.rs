@@ -184,8 +184,10 @@ impl Node {
             }
             if self.serves().await {
                 let authorizer = authorizer.as_ref();
-                let hidden = self.hidden(authorizer, &call).await?;
-                let reply = answered(self.propose_authorized(authorizer, hidden, call)?).await?;
+                if let Some(hidden) = self.hidden(authorizer, &call).await? {
+                    return Ok(self.redacted(authorizer, hidden));
+                }
+                let reply = answered(self.propose_authorized(authorizer, call)?).await?;
                 return Ok(self.redacted(authorizer, reply));
             }
             if let Some(principal) = self.named() {
@@ -214,8 +216,8 @@ impl Node {
         answered(self.propose_here(None, call)?).await
     }
 
-    /// Decides about a command of a caller on this node, which leads. Returns the reply to a caller that must not learn
-    /// more, or that names a session which was never opened, and nothing if the command may be executed. Ids of
+    /// Decides about a command of a caller on this node, which leads. Returns the reply, without the log, to a caller
+    /// that must not learn more, or that names a session which was never opened; `None` if it may be executed. Ids of
     /// sessions are public and can be predicted: in the log, a command for the next one could follow the command that
     /// opens it, and nothing would have compared its handle, owner and rights.
     pub(super) async fn hidden(
@@ -245,26 +247,16 @@ impl Node {
         decide().map_err(|denied| self.noted("command", denied.into()))
     }
 
-    /// Proposes a caller's command under its principal. A command with a `hidden` reply gets it without the log.
+    /// Proposes a caller's command under its principal.
     pub(super) fn propose_authorized(
         &self,
         authorizer: Option<&Authorizer>,
-        hidden: Option<Reply>,
         mut call: Call,
     ) -> Result<oneshot::Receiver<Result<Reply, ServiceError>>, ServiceError> {
-        if let Some(reply) = hidden {
-            let (answer, reply_to) = oneshot::channel();
-            answer.send(Ok(reply)).ok();
-            return Ok(reply_to);
+        if let Some(principal) = authorizer.map_or_else(|| self.named(), |authorizer| Some(&authorizer.principal)) {
+            call.principal = principal.clone();
         }
-        let Some(authorizer) = authorizer else {
-            if let Some(principal) = self.named() {
-                call.principal = principal.clone();
-            }
-            return self.propose_here(None, call);
-        };
-        call.principal = authorizer.principal.clone();
-        self.propose_here(Some(authorizer), call)
+        self.propose_here(authorizer, call)
     }
 
     fn propose_here(
