@@ -374,6 +374,15 @@ impl Node {
         }
     }
 
+    /// Returns the error of a request that Raft did not execute; `not_sent` is the reason if it changed nothing.
+    pub(super) fn not_executed(&self, error: ProposeError, not_sent: NotSent) -> ServiceError {
+        match error {
+            ProposeError::NotSent { .. } => self.not_sent(not_sent),
+            ProposeError::Unknown(why) => ServiceError::unknown(why),
+            ProposeError::Stopped => ServiceError::Stopping,
+        }
+    }
+
     pub(super) fn not_sent(&self, why: NotSent) -> ServiceError {
         let leader = self.core.leader_hint().filter(|hint| hint.node != self.core.id);
         ServiceError::NotSent { why, leader }

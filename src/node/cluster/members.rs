@@ -11,7 +11,7 @@ use crate::limits;
 use crate::model::{Invalid, Member, Refusal};
 use crate::node::Node;
 use crate::node::forward::Forward;
-use crate::raft::{MembershipChange, MembershipError, ProposeError, View};
+use crate::raft::{MembershipChange, MembershipError, View};
 use crate::service::{MemberChange, NotSent, Operation, ServiceError};
 
 /// What the leader knows about a member and needs to decide about a change.
@@ -130,9 +130,7 @@ impl Node {
 
     fn change_failed(&self, error: MembershipError) -> ServiceError {
         match error {
-            MembershipError::Propose(ProposeError::NotSent { .. }) => self.not_sent(NotSent::NotLeader),
-            MembershipError::Propose(ProposeError::Unknown(why)) => ServiceError::unknown(why),
-            MembershipError::Propose(ProposeError::Stopped) => ServiceError::Stopping,
+            MembershipError::Propose(error) => self.not_executed(error, NotSent::NotLeader),
             MembershipError::Busy => {
                 ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS })
             }

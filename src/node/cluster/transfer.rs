@@ -7,7 +7,7 @@ use crate::limits;
 use crate::model::Invalid;
 use crate::node::Node;
 use crate::node::core::Core;
-use crate::raft::{ProposeError, View};
+use crate::raft::View;
 use crate::service::{NotSent, ServiceError};
 
 impl Node {
@@ -100,11 +100,11 @@ impl Node {
         }
         let paused = Paused::new(&self.core);
         let ready = self.one_of(candidates, 0).await?;
-        let handed = self.transfer_to(ready).await;
+        let handed = self.core.consensus.transfer(ready).await;
         if handed.is_ok() {
             paused.keep_paused();
         }
-        Ok(handed)
+        Ok(handed.map_err(|error| self.not_executed(error, NotSent::NoLeader)))
     }
 
     /// Waits until one candidate lacks at most this many entries, and returns it.
@@ -127,15 +127,6 @@ impl Node {
     fn first_of(&self, view: &View, candidates: &[u64], lag: u64) -> Option<u64> {
         let contact_within = Duration::from_millis(2 * self.core.settings.timing_ms[0]);
         candidates.iter().copied().find(|node| view.can_take_over(*node, lag, contact_within))
-    }
-
-    async fn transfer_to(&self, to: u64) -> Result<(), ServiceError> {
-        match self.core.consensus.transfer(to).await {
-            Ok(()) => Ok(()),
-            Err(ProposeError::NotSent { .. }) => Err(self.not_sent(NotSent::NoLeader)),
-            Err(ProposeError::Stopped) => Err(ServiceError::Stopping),
-            Err(ProposeError::Unknown(why)) => Err(ServiceError::unknown(why)),
-        }
     }
 }
 
