@@ -50,8 +50,11 @@ impl Authorizer {
     }
 
     fn owns_session(&self, (namespace, owner): (&Namespace, &Principal)) -> bool {
-        let administers = || self.access.has(&self.principal, Right::Admin, namespace, On::All);
-        *owner == self.principal || owner.is_anonymous() || administers()
+        *owner == self.principal || owner.is_anonymous() || self.administers_all(namespace)
+    }
+
+    fn administers_all(&self, namespace: &Namespace) -> bool {
+        self.access.has(&self.principal, Right::Admin, namespace, On::All)
     }
 
     /// Whether the caller may read all names in a namespace, and so its sessions.
@@ -94,7 +97,9 @@ impl Authorizer {
                 self.need(Right::Lock, lock)?;
                 Ok(owner.map(|_| Outcome::Withdrawn))
             }
-            Command::DropLease { lock, handle } => Ok(self.lease(machine.lease_owner(lock, handle), lock)),
+            Command::DropLease { lock, handle } => {
+                Ok(self.lease(machine.lease_owner(lock, handle), lock).map(Outcome::Refused))
+            }
             Command::Alter(alter) => self.alter(machine, alter),
             Command::Manage(manage) => self.manage(machine, manage),
             Command::Document(document) => self.document(machine, document),
@@ -130,8 +135,7 @@ impl Authorizer {
         let Some(parent) = parent else { return Ok(()) };
         let own = match machine.session_owner(parent.session) {
             Some((namespace, owner)) => {
-                let administers = || self.access.has(&self.principal, Right::Admin, namespace, On::All);
-                parent.session == session || self.made(owner) || administers()
+                parent.session == session || self.made(owner) || self.administers_all(namespace)
             }
             None => machine.was_opened(parent.session),
         };
@@ -150,15 +154,15 @@ impl Authorizer {
             Alteration::Upgrade { .. } | Alteration::SetValue { .. } => self.need(Right::Lock, &lock).map(|()| None),
             Alteration::Resume { token, .. } => {
                 self.need(Right::Lock, &lock)?;
-                Ok(self.lease(machine.hold_owner(&lock, *token), &lock))
+                Ok(self.lease(machine.hold_owner(&lock, *token), &lock).map(Outcome::Refused))
             }
         }
     }
 
-    /// Answers as for an unknown lease if another principal has it.
-    fn lease(&self, owner: Option<&Principal>, lock: &LockKey) -> Option<Outcome> {
+    /// Refuses another's lease or hold like an unknown one.
+    fn lease(&self, owner: Option<&Principal>, lock: &LockKey) -> Option<Refusal> {
         let another = owner.is_some_and(|owner| !self.owns(lock, owner));
-        another.then(|| Outcome::Refused(Refusal::NotHeld { lock: lock.clone() }))
+        another.then(|| Refusal::NotHeld { lock: lock.clone() })
     }
 
     fn manage(&self, machine: &Machine, Manage { lock, what }: &Manage) -> Decision<Outcome> {
@@ -206,7 +210,7 @@ impl Authorizer {
             }
             DocumentCommand::SwapValue { lock, handle, .. } => {
                 self.need(Right::Lock, lock)?;
-                Ok(self.lease(machine.lease_owner(lock, handle), lock))
+                Ok(self.lease(machine.lease_owner(lock, handle), lock).map(Outcome::Refused))
             }
         }
     }
@@ -264,10 +268,7 @@ impl Authorizer {
     pub(super) fn renewal(&self, machine: &Machine, target: &RenewalTarget) -> Option<Refusal> {
         match target {
             RenewalTarget::Session(session) | RenewalTarget::Hold { session, .. } => self.session(machine, *session),
-            RenewalTarget::Lease { lock, handle, .. } => {
-                let another = machine.lease_owner(lock, handle).is_some_and(|owner| !self.owns(lock, owner));
-                another.then(|| Refusal::NotHeld { lock: lock.clone() })
-            }
+            RenewalTarget::Lease { lock, handle, .. } => self.lease(machine.lease_owner(lock, handle), lock),
         }
     }
 
@@ -321,9 +322,8 @@ impl Authorizer {
             .is_some_and(|(namespace, owner)| !self.sees((namespace, owner)) && !owner.is_anonymous())
     }
 
-    /// Removes from an outcome what it says about names that the caller may not read.
-    pub(super) fn redact(&self, outcome: &mut Outcome) {
-        let Outcome::Refused(refusal) = outcome else { return };
+    /// Removes from a refusal what it says about names that the caller may not read.
+    pub(super) fn redact(&self, refusal: &mut Refusal) {
         if let Refusal::HeldByOther { lock, .. } = refusal
             && !self.has(Right::Read, lock)
         {
@@ -334,17 +334,10 @@ impl Authorizer {
         }
     }
 
-    /// Returns a refusal without what it says about names that the caller may not read.
-    pub(super) fn redacted(&self, refusal: Refusal) -> Refusal {
-        let mut outcome = Outcome::Refused(refusal.clone());
-        self.redact(&mut outcome);
-        if let Outcome::Refused(redacted) = outcome { redacted } else { refusal }
-    }
-
     /// Removes from an answer what it says about names that the caller may not read.
     pub(super) fn redact_answer(&self, answer: &mut QueryResult) {
-        if let QueryResult::Claim { outcome: Some(outcome), .. } = answer {
-            self.redact(outcome);
+        if let QueryResult::Claim { outcome: Some(Outcome::Refused(refusal)), .. } = answer {
+            self.redact(refusal);
         }
         let QueryResult::Explained(Explanation { chain, freed_by, more }) = answer else { return };
         let count =

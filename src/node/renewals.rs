@@ -87,11 +87,11 @@ impl Node {
             let anothers = |call: &RenewalCall| authorizer?.renewal(machine, &call.target);
             let refusal = |call: &RenewalCall| {
                 let refusal = anothers(call).or_else(|| disproved(call));
-                let refusal = refusal.or_else(|| machine.refuses_renewal(&call.target))?;
-                Some(match authorizer {
-                    Some(authorizer) => authorizer.redacted(refusal),
-                    None => refusal,
-                })
+                let mut refusal = refusal.or_else(|| machine.refuses_renewal(&call.target))?;
+                if let Some(authorizer) = authorizer {
+                    authorizer.redact(&mut refusal);
+                }
+                Some(refusal)
             };
             let calls = renewals.iter().enumerate();
             calls.filter_map(|(place, call)| Some((place, refused(machine, refusal(call)?)))).collect()

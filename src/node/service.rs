@@ -201,12 +201,12 @@ impl Node {
 
     /// Returns a reply without what the caller may not know of other names, or of how another's session ended.
     pub(super) fn redacted(&self, authorizer: Option<&Authorizer>, mut reply: Reply) -> Reply {
-        let Some(authorizer) = authorizer else { return reply };
-        authorizer.redact(&mut reply.outcome);
-        if let Outcome::Refused(Refusal::SessionEnded { session, .. }) = reply.outcome
+        let (Some(authorizer), Outcome::Refused(refusal)) = (authorizer, &mut reply.outcome) else { return reply };
+        authorizer.redact(refusal);
+        if let Refusal::SessionEnded { session, .. } = *refusal
             && self.core.consensus.machine(|machine| authorizer.hides(machine, session))
         {
-            reply.outcome = Outcome::Refused(unknown(session));
+            *refusal = unknown(session);
         }
         reply
     }
