@@ -28,7 +28,7 @@ use crate::auth::{AuthError, Who};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Protection, TlsMode};
 use crate::limits;
-use crate::model::{Announcement, ClusterSettings};
+use crate::model::ClusterSettings;
 use crate::mutex::Mutex;
 use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
 use crate::raft::{Consensus, RaftSettings, StartError, Timing};
@@ -95,21 +95,18 @@ impl Node {
     }
 
     /// Opens a node with the given clock, storage, network and runtime.
-    pub async fn open_with(config: Config, options: NodeOptions) -> Result<Self, OpenNodeError> {
-        let network = match options.peer_network {
+    pub async fn open_with(config: Config, mut options: NodeOptions) -> Result<Self, OpenNodeError> {
+        let network = match options.peer_network.take() {
             Some(network) => Bound::Given(network),
-            None => Bound::Tcp(listen(&config, options.peer_listener)?),
+            None => Bound::Tcp(listen(&config, options.peer_listener.take())?),
         };
         let auth = config.auth.clone().map(Auth::open).transpose()?;
         let audit = config.audit.as_deref().map(|path| open_audit(path, config.node, &options.clock)).transpose()?;
-        let guards = Guards { auth, audit };
         let tasks = Tasks::start(options.own_runtime, config.node).map_err(OpenNodeError::Threads)?;
-        let tasks = Arc::new(tasks);
-        let runtime = tasks.handle.clone();
         let fresh = options.ephemeral.then(|| MemoryDisk::new(options.clock.random_u128()));
-        let memory = options.memory.or(fresh);
-        let (clock, tuning) = (options.clock, options.tuning);
-        let opening = runtime.spawn(open_here(config, guards, clock, tuning, memory, network, Arc::clone(&tasks)));
+        options.memory = options.memory.or(fresh);
+        let runtime = tasks.handle.clone();
+        let opening = runtime.spawn(open_here(config, options, auth, audit, network, Arc::new(tasks)));
         Ok(result_of(opening).await??.receive())
     }
 }
@@ -206,25 +203,20 @@ impl Tasks {
     }
 }
 
-/// What decides about callers, and what records them.
-struct Guards {
-    auth: Option<Auth>,
-    audit: Option<AuditLog>,
-}
-
 fn open_audit(path: &Path, node: u64, clock: &Arc<dyn Clock>) -> Result<AuditLog, OpenNodeError> {
     AuditLog::open(path, node, Arc::clone(clock)).map_err(|error| OpenNodeError::Audit { path: path.to_owned(), error })
 }
 
+/// Opens a node on its runtime.
 async fn open_here(
     config: Config,
-    guards: Guards,
-    clock: Arc<dyn Clock>,
-    tuning: Tuning,
-    memory: Option<MemoryDisk>,
+    options: NodeOptions,
+    auth: Option<Auth>,
+    audit: Option<AuditLog>,
     network: Bound,
     tasks: Arc<Tasks>,
 ) -> Result<Opened, OpenNodeError> {
+    let NodeOptions { clock, memory, tuning, .. } = options;
     let mut settings = raft_settings(&config, tuning, clock.random_u128());
     let founds = config.peers_id.is_none();
     let (PeerNetwork { connector, incoming }, certificates) = network.network(&config)?;
@@ -248,8 +240,7 @@ async fn open_here(
     };
     let hooks = Arc::new(RaftCallbacks { shared: Arc::clone(&shared), tasks: Arc::downgrade(&tasks) });
     let consensus = Consensus::start(settings.clone(), wal, state, &recovered, hooks, connector).await?;
-    let announcement = announcements::own(&config, settings.disk);
-    let node = assemble((config, guards), settings, announcement, clock, shared, consensus, tasks);
+    let node = assemble(config, auth, audit, settings, shared, consensus, tasks);
     node.core.queue.set_renewals_an_entry_max(tuning.renewals_an_entry_max);
     node.spawn(serve_peers(node.clone(), incoming));
     match found(&node, founds).await {
@@ -290,16 +281,17 @@ async fn open_directory(dir: PathBuf, settings: &RaftSettings, disk: u128) -> Re
 }
 
 fn assemble(
-    (config, Guards { auth, audit }): (Config, Guards),
+    config: Config,
+    auth: Option<Auth>,
+    audit: Option<AuditLog>,
     settings: RaftSettings,
-    announcement: Announcement,
-    clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
     consensus: Consensus,
     tasks: Arc<Tasks>,
 ) -> Node {
     let core = Arc::new(Core {
         id: config.node,
+        announcement: announcements::own(&config, settings.disk),
         cluster: config.cluster,
         peers_id: settings.peers_id,
         initial_members: settings.members,
@@ -309,8 +301,7 @@ fn assemble(
             ttl_ms_max: limits::TTL_MS_MAX_DEFAULT,
         },
         election_max: Duration::from_millis(settings.timing.election_max_ms),
-        announcement,
-        clock,
+        clock: Arc::clone(&shared.clock),
         consensus,
         replies: tasks.of_replies(),
         shared: Arc::clone(&shared),
