@@ -6,36 +6,11 @@ use std::time::Duration;
 
 use crate::clock::millis;
 use crate::limits;
-use crate::machine::Machine;
-use crate::model::{Announcement, LogTime, Totals};
 use crate::net::CertificateEnd;
 use crate::node::Node;
 use crate::node::cluster::consistency::DECIDE;
 use crate::node::forward::{Forward, Forwarded};
 use crate::service::{NodeStatus, Role, STATES_DIFFER, ServiceError, Status};
-
-/// What the status shows of the replicated state, all of it after one entry.
-struct StateStatus {
-    totals: Totals,
-    log_time: LogTime,
-    announced: BTreeMap<u64, Announcement>,
-    features: u32,
-    ttl_ms_max: u64,
-    closed_ms: u64,
-}
-
-impl StateStatus {
-    fn of(machine: &Machine) -> Self {
-        Self {
-            totals: machine.totals(),
-            log_time: machine.now(),
-            announced: machine.announcements().map(|own| (own.node, own.clone())).collect(),
-            features: machine.feature_level(),
-            ttl_ms_max: machine.ttl_ms_bounds().1,
-            closed_ms: machine.closed_ms(),
-        }
-    }
-}
 
 impl Node {
     /// Returns the leader's view, or this node's own view if no leader answers within [`limits::STATUS_WAIT_MS`].
@@ -90,13 +65,18 @@ impl Node {
         let core = &self.core;
         let leads = self.leads();
         let view = core.consensus.watch().borrow().clone();
-        let state = core.consensus.machine(StateStatus::of);
+        // All of this is of the state after one entry.
+        let (announced, log_time, totals, features, ttl_ms_max, closed_ms) = core.consensus.machine(|machine| {
+            let announced: BTreeMap<_, _> = machine.announcements().map(|own| (own.node, own.clone())).collect();
+            let (_, ttl_ms_max) = machine.ttl_ms_bounds();
+            (announced, machine.now(), machine.totals(), machine.feature_level(), ttl_ms_max, machine.closed_ms())
+        });
         let leader = leads.then_some(core.id);
         let members = core.members();
         let nodes = members.iter().map(|(id, member)| {
             let progress = view.members.get(id);
             let itself = *id == core.id;
-            let announcement = state.announced.get(id);
+            let announcement = announced.get(id);
             let in_contact =
                 progress.and_then(|peer| peer.last_contact).is_some_and(|at| at.elapsed() <= core.election_max);
             NodeStatus {
@@ -128,15 +108,15 @@ impl Node {
             node: core.id,
             leader,
             term: view.term,
-            log_time: state.log_time,
+            log_time,
             applied: view.applied.unwrap_or_default(),
             nodes: nodes.collect(),
-            totals: state.totals,
+            totals,
             ttl_ms_min: core.settings.ttl_ms_min,
-            ttl_ms_max: state.ttl_ms_max,
-            features: state.features,
+            ttl_ms_max,
+            features,
             timing_ms: core.settings.timing_ms,
-            closed_ms: state.closed_ms,
+            closed_ms,
             led_ms: if leads { core.led_ms() } else { 0 },
             uncounted_ms: if leads { millis(core.queue.uncounted(core.clock.now())) } else { 0 },
             warnings: if leads { self.split_states().into_iter().collect() } else { Vec::new() },
