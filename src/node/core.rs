@@ -211,6 +211,13 @@ impl Core {
         members.iter().map(|(id, seen)| (*id, seen.member.clone())).collect()
     }
 
+    /// Returns the ids of the voters in the log.
+    pub(super) fn voters(&self) -> BTreeSet<u64> {
+        let views = self.consensus.watch();
+        let members = &views.borrow().members;
+        members.iter().filter(|(_, member)| member.voter).map(|(id, _)| *id).collect()
+    }
+
     /// Returns the leader, as this node sees it, with its address for clients.
     pub(super) fn leader_hint(&self) -> Option<LeaderHint> {
         // The borrow of the view ends before the members are read from the same channel: a second borrow would

@@ -96,6 +96,13 @@ impl Forwarded {
 }
 
 impl Node {
+    /// Sends a question to another node, which answers it whether it leads or not. `None` if no answer arrives in time.
+    pub(super) async fn ask(&self, node: u64, question: &Forward, wait_ms: u64) -> Option<Forwarded> {
+        let wait = Duration::from_millis(wait_ms);
+        let answer = self.core.consensus.forward(node, question.encode(), wait).await.ok()?;
+        Some(Forwarded::decode(&answer).unwrap_or_else(Forwarded::Error))
+    }
+
     /// Puts a command through the leader's log.
     pub(super) async fn submit_to_leader(&self, call: Call) -> Result<Reply, ServiceError> {
         let Forwarded::Reply(reply) = self.send_to_leader(Forward::Submit(Box::new(call)), None).await? else {

@@ -113,9 +113,8 @@ impl Node {
         if member == self.core.id {
             return;
         }
-        let wait = Duration::from_millis(limits::ANNOUNCE_WAIT_MS);
-        let answer = self.core.consensus.forward(member, Forward::CertificateEnd.encode(), wait).await;
-        if let Some(Ok(Forwarded::CertificateEnd(end))) = answer.ok().map(|bytes| Forwarded::decode(&bytes)) {
+        let answer = self.ask(member, &Forward::CertificateEnd, limits::ANNOUNCE_WAIT_MS).await;
+        if let Some(Forwarded::CertificateEnd(end)) = answer {
             self.core.certificate_ends.lock().insert(member, end);
         }
     }
@@ -124,10 +123,10 @@ impl Node {
         if member == self.core.id {
             return Some(self.announcement());
         }
-        let (wait, asked) = (Duration::from_millis(limits::ANNOUNCE_WAIT_MS), self.core.clock.now());
-        let bytes = self.core.consensus.forward(member, Forward::Hello.encode(), wait).await.ok()?;
+        let asked = self.core.clock.now();
+        let answer = self.ask(member, &Forward::Hello, limits::ANNOUNCE_WAIT_MS).await?;
         self.core.shared.metrics.peers.answered(member, self.core.clock.now().since(asked));
-        let Ok(Forwarded::Hello(announced)) = Forwarded::decode(&bytes) else { return None };
+        let Forwarded::Hello(announced) = answer else { return None };
         match announced.checked() {
             Ok(announced) => (announced.node == member).then_some(announced),
             Err(invalid) => {

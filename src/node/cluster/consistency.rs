@@ -75,9 +75,7 @@ pub(in crate::node) async fn compare(node: Node) {
 impl Node {
     /// Asks every voter for the digests that it remembers, and compares them.
     async fn compare_voters(&self) -> Verdict {
-        let members = self.core.consensus.watch().borrow().members.clone();
-        let voters: Vec<u64> = members.iter().filter(|(_, member)| member.voter).map(|(id, _)| *id).collect();
-        let asked = voters.iter().map(|voter| async { (*voter, self.digests_of(*voter).await) });
+        let asked = self.core.voters().into_iter().map(|voter| async move { (voter, self.digests_of(voter).await) });
         verdict(&join_all(asked).await)
     }
 
@@ -86,10 +84,8 @@ impl Node {
         if voter == self.core.id {
             return self.core.consensus.digests();
         }
-        let wait = Duration::from_millis(limits::DIGEST_WAIT_MS);
-        let answer = self.core.consensus.forward(voter, Forward::Digests.encode(), wait).await;
-        match answer.ok().map(|bytes| Forwarded::decode(&bytes)) {
-            Some(Ok(Forwarded::Digests(digests))) => digests,
+        match self.ask(voter, &Forward::Digests, limits::DIGEST_WAIT_MS).await {
+            Some(Forwarded::Digests(digests)) => digests,
             Some(_) | None => Vec::new(),
         }
     }

@@ -47,8 +47,7 @@ impl Node {
         if to < active {
             return Err(Invalid::new("features", format!("at least {active}: a level is never lowered"), to).into());
         }
-        let members = self.core.consensus.watch().borrow().members.clone();
-        let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(id, _)| id).collect();
+        let voters = self.core.voters();
         let reply = self.submit_here(Call::new(Command::RaiseFeatures(RaiseFeatures { to, voters }))).await?;
         if let Outcome::Refused(refusal) = reply.outcome { Err(refusal.into()) } else { Ok(()) }
     }

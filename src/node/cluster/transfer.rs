@@ -56,9 +56,7 @@ impl Node {
 
     /// Transfers leadership as [`hand_over`](Self::hand_over) does, without a wait for a change of the members.
     pub(in crate::node) async fn hand_over_now(&self) {
-        let members = self.core.consensus.watch().borrow().members.clone();
-        let voters = members.into_iter().filter(|(_, member)| member.voter).map(|(node, _)| node);
-        let others: Vec<_> = voters.filter(|node| *node != self.core.id).collect();
+        let others: Vec<_> = self.core.voters().into_iter().filter(|node| *node != self.core.id).collect();
         if others.is_empty() {
             return;
         }
