@@ -65,14 +65,6 @@ pub(super) struct Namespaces {
     slots: Vec<NamespaceSeries>,
 }
 
-/// Sizes by the place of a namespace.
-#[derive(Debug, Default)]
-pub(super) struct Tally(Vec<NamespaceSizes>);
-
-/// Longest waits in milliseconds by the place of a namespace.
-#[derive(Debug, Default)]
-pub(super) struct LongestWaits(Vec<u64>);
-
 impl Namespaces {
     /// Creates the series of the listed namespaces. Without a list, the first ones that are seen get their own series.
     pub(super) fn new(series: Series, listed: &[Namespace]) -> Self {
@@ -108,38 +100,29 @@ impl Namespaces {
         place
     }
 
-    /// Adds the sizes of a part of all namespaces.
-    pub(super) fn add(&mut self, tally: &mut Tally, sizes: Vec<(Namespace, NamespaceSizes)>) {
-        for (namespace, sizes) in sizes {
+    /// Adds what was measured of some namespaces to the sums by their places in `slots`.
+    pub(super) fn add<T: Default>(&mut self, sums: &mut Vec<T>, of: Vec<(Namespace, T)>, add: impl Fn(&mut T, &T)) {
+        for (namespace, measured) in of {
             let place = self.place(&namespace);
-            tally.0.resize_with(self.slots.len().max(tally.0.len()), NamespaceSizes::default);
-            tally.0[place].add(&sizes);
+            sums.resize_with(self.slots.len().max(sums.len()), T::default);
+            add(&mut sums[place], &measured);
         }
     }
 
-    /// Records the sizes of all namespaces. Those that were not added use nothing.
-    pub(super) fn record(&self, tally: &Tally) {
+    /// Records the sizes of all namespaces, by their places. Those that were not added use nothing.
+    pub(super) fn record(&self, sizes: &[NamespaceSizes]) {
         for (place, series) in self.slots.iter().enumerate() {
-            let sizes = tally.0.get(place).copied().unwrap_or_default();
+            let sizes = sizes.get(place).copied().unwrap_or_default();
             let counts = [sizes.sessions, sizes.locks, sizes.holders, sizes.waiters];
             series.sizes.iter().zip(counts).for_each(|(gauge, count)| gauge.set(count as f64));
             series.quotas.iter().zip(sizes.used).for_each(|(gauge, used)| gauge.set(used));
         }
     }
 
-    /// Adds the waits of a part of all locks.
-    pub(super) fn add_waits(&mut self, longest: &mut LongestWaits, waits: Vec<(Namespace, u64)>) {
-        for (namespace, ms) in waits {
-            let place = self.place(&namespace);
-            longest.0.resize(self.slots.len().max(longest.0.len()), 0);
-            longest.0[place] = longest.0[place].max(ms);
-        }
-    }
-
-    /// Records the longest waits. Namespaces of which none was added have none.
-    pub(super) fn record_waits(&self, longest: &LongestWaits) {
+    /// Records the longest waits in milliseconds, by the places of their namespaces. Those that were not added have none.
+    pub(super) fn record_waits(&self, longest: &[u64]) {
         for (place, series) in self.slots.iter().enumerate() {
-            let ms = longest.0.get(place).copied().unwrap_or_default();
+            let ms = longest.get(place).copied().unwrap_or_default();
             series.longest_wait.set(ms as f64 / 1e3);
         }
     }

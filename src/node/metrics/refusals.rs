@@ -32,18 +32,14 @@ impl Refusals {
 
     /// Counts the answer to a command, if it is a refusal.
     pub(in crate::node) fn of_reply(&self, reply: &Result<Reply, ServiceError>) {
-        match reply {
-            Ok(reply) => self.of_outcome(&reply.outcome),
-            Err(error) => self.count(error.code()),
-        }
+        self.of_answer(reply);
+        reply.iter().for_each(|reply| self.of_outcome(&reply.outcome));
     }
 
     /// Counts the answers to renewals that are refusals.
     pub(in crate::node) fn of_replies(&self, replies: &Result<Vec<Reply>, ServiceError>) {
-        match replies {
-            Ok(replies) => replies.iter().for_each(|reply| self.of_outcome(&reply.outcome)),
-            Err(error) => self.count(error.code()),
-        }
+        self.of_answer(replies);
+        replies.iter().flatten().for_each(|reply| self.of_outcome(&reply.outcome));
     }
 
     pub(in crate::node) fn of_answer<T>(&self, answer: &Result<T, ServiceError>) {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::namespaces::{LongestWaits, Tally};
 use crate::clock::Instant;
 use crate::limits;
+use crate::machine::NamespaceSizes;
 use crate::node::Node;
 use crate::node::core::Core;
 use crate::storage::DiskUse;
@@ -74,34 +74,35 @@ impl Core {
 
     /// Records the sizes of all namespaces. Looks at a limited number of them at a time.
     async fn measure_namespaces(&self) {
-        let (mut tally, mut after) = (Tally::default(), None);
+        let (mut sums, mut after) = (Vec::new(), None);
         loop {
             let rows = limits::METRICS_SEARCH_ROWS;
             let sizes = self.consensus.machine(|machine| machine.sizes_after(after.as_ref(), rows));
             after = sizes.last().map(|(namespace, _)| namespace.clone());
             let more = sizes.len() == rows;
-            self.shared.metrics.events.namespaces.lock().add(&mut tally, sizes);
+            self.shared.metrics.events.namespaces.lock().add(&mut sums, sizes, NamespaceSizes::add);
             if !more {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        self.shared.metrics.events.namespaces.lock().record(&tally);
+        self.shared.metrics.events.namespaces.lock().record(&sums);
     }
 
     /// Records the longest waits, none unless this node leads.
     async fn measure_waits(&self, leads: bool) {
-        let longest = if leads { self.longest_waits().await } else { LongestWaits::default() };
+        let longest = if leads { self.longest_waits().await } else { Vec::new() };
         self.shared.metrics.events.namespaces.lock().record_waits(&longest);
     }
 
-    /// Searches the longest waits. Looks at a limited number of locks at a time.
-    async fn longest_waits(&self) -> LongestWaits {
-        let (mut longest, mut after) = (LongestWaits::default(), None);
+    /// Searches the longest wait of each namespace, in milliseconds, by the place of its series. Looks at a limited number of locks at a time.
+    async fn longest_waits(&self) -> Vec<u64> {
+        let (mut longest, mut after) = (Vec::new(), None);
         loop {
             let rows = limits::METRICS_SEARCH_ROWS;
             let waits = self.consensus.machine(|machine| machine.waits_after(after.as_ref(), rows));
-            self.shared.metrics.events.namespaces.lock().add_waits(&mut longest, waits.longest);
+            let longer = |longest: &mut u64, ms: &u64| *longest = (*longest).max(*ms);
+            self.shared.metrics.events.namespaces.lock().add(&mut longest, waits.longest, longer);
             after = waits.more_after;
             if after.is_none() {
                 return longest;

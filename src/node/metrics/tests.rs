@@ -164,10 +164,10 @@ fn namespaces_beyond_the_limit_share_their_series() {
         let metrics = events(&listed);
         metrics.count(&grants, &[]);
         let sizes = |holders| NamespaceSizes { holders, used: [0.5, 0.0, 0.0, 0.0], ..NamespaceSizes::default() };
-        let (mut tally, mut namespaces) = (namespaces::Tally::default(), metrics.namespaces.lock());
-        namespaces.add(&mut tally, vec![(namespace("n1"), sizes(1)), (namespace("n2"), sizes(2))]);
-        namespaces.add(&mut tally, vec![(namespace("n39"), sizes(4))]);
-        namespaces.record(&tally);
+        let (mut sums, mut namespaces) = (Vec::new(), metrics.namespaces.lock());
+        namespaces.add(&mut sums, vec![(namespace("n1"), sizes(1)), (namespace("n2"), sizes(2))], NamespaceSizes::add);
+        namespaces.add(&mut sums, vec![(namespace("n39"), sizes(4))], NamespaceSizes::add);
+        namespaces.record(&sums);
     });
     assert_eq!((of(&listed, "n39"), of(&listed, "other")), (1.0, 39.0));
     let holders = |name| value(&listed, &format!("lockkeeper_holders{{node=\"1\",namespace=\"{name}\"}}"));
