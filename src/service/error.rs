@@ -173,14 +173,13 @@ impl ServiceError {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            ServiceError::NotSent {
-                why: NotSent::Overloaded { .. } | NotSent::RateExceeded { .. } | NotSent::LimitReached { .. },
-                ..
-            } => ErrorCode::Overloaded,
-            ServiceError::NotSent { why: NotSent::Unreachable(_), .. } => ErrorCode::Unreachable,
-            ServiceError::NotSent { why: NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached, .. } => {
-                ErrorCode::NoLeader
-            }
+            ServiceError::NotSent { why, .. } => match why {
+                NotSent::Overloaded { .. } | NotSent::RateExceeded { .. } | NotSent::LimitReached { .. } => {
+                    ErrorCode::Overloaded
+                }
+                NotSent::Unreachable(_) => ErrorCode::Unreachable,
+                NotSent::NotLeader | NotSent::NoLeader | NotSent::Detached => ErrorCode::NoLeader,
+            },
             ServiceError::Unknown { .. } => ErrorCode::Unknown,
             ServiceError::Invalid(_) => ErrorCode::Invalid,
             ServiceError::Refused(refusal) => ErrorCode::of_refusal(refusal),
@@ -201,23 +200,12 @@ impl ServiceError {
     /// Returns how long the caller should wait before a retry, in milliseconds; 0 if the error requests no pause.
     #[must_use]
     pub fn pause_ms(&self) -> u64 {
-        match self {
-            ServiceError::NotSent {
-                why:
-                    NotSent::Overloaded { pause_ms }
-                    | NotSent::RateExceeded { pause_ms, .. }
-                    | NotSent::LimitReached { pause_ms, .. },
-                ..
-            } => *pause_ms,
-            ServiceError::NotSent { .. }
-            | ServiceError::Unknown { .. }
-            | ServiceError::Invalid(_)
-            | ServiceError::Refused(_)
-            | ServiceError::Forbidden { .. }
-            | ServiceError::Unauthenticated { .. }
-            | ServiceError::EventsMissed { .. }
-            | ServiceError::Stopping
-            | ServiceError::Internal(_) => 0,
+        let ServiceError::NotSent { why, .. } = self else { return 0 };
+        match why {
+            NotSent::Overloaded { pause_ms }
+            | NotSent::RateExceeded { pause_ms, .. }
+            | NotSent::LimitReached { pause_ms, .. } => *pause_ms,
+            NotSent::NotLeader | NotSent::NoLeader | NotSent::Unreachable(_) | NotSent::Detached => 0,
         }
     }
 
