@@ -123,22 +123,23 @@ pub struct BackupView {
 /// # Errors
 /// [`RestoreError::Backup`] if the file is damaged, has another format, or is no backup.
 pub fn examine(file: &Path) -> Result<BackupView, RestoreError> {
-    let (snapshot, backup) = opened(file)?;
-    Ok(BackupView {
+    Ok(read(file)?.0)
+}
+
+/// Reads a backup completely, and returns its summary and its state.
+fn read(path: &Path) -> Result<(BackupView, Backup), RestoreError> {
+    let snapshot = storage::open_backup(path)?;
+    let backup = Backup::read(&snapshot)
+        .map_err(|error| BackupError::Damaged { path: path.to_path_buf(), what: error.to_string() })?;
+    let view = BackupView {
         cluster: backup.cluster.clone(),
         cluster_id: backup.cluster_id,
         index: snapshot.head().log_id.map_or(0, |id: LogId| id.index),
         records: snapshot.head().records,
         bytes: snapshot.size_bytes(),
         sessions: backup.sessions(),
-    })
-}
-
-fn opened(path: &Path) -> Result<(SnapshotFile, Backup), RestoreError> {
-    let file = storage::open_backup(path)?;
-    let backup = Backup::read(&file)
-        .map_err(|error| BackupError::Damaged { path: path.to_path_buf(), what: error.to_string() })?;
-    Ok((file, backup))
+    };
+    Ok((view, backup))
 }
 
 /// Options of a restore.
@@ -205,8 +206,7 @@ impl RestoreError {
 /// # Errors
 /// See [`RestoreError`].
 pub fn restore(restore: &Restore, clock: &dyn Clock) -> Result<Restored, RestoreError> {
-    let view = examine(&restore.file)?;
-    let (_, backup) = opened(&restore.file)?;
+    let (view, backup) = read(&restore.file)?;
     if let Some(cluster) = restore.cluster.as_ref().filter(|cluster| **cluster != view.cluster) {
         let bound = format!("the name of the cluster that the backup is of, {:?}", view.cluster);
         return Err(Invalid::new("cluster", bound, format!("{cluster:?}")).into());
