@@ -135,7 +135,7 @@ impl fmt::Debug for Core {
 impl Shared {
     pub(super) fn new(config: &Config, clock: Arc<dyn Clock>, certificates: Option<PeerCertificates>) -> Self {
         Self {
-            hub: Arc::new(Hub::new()),
+            hub: Arc::default(),
             claim_waiters: ClaimWaiters::default(),
             metrics: Metrics::new(config),
             decided: Arc::default(),

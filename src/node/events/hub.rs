@@ -17,14 +17,14 @@ use crate::service::{EventSender, Events, Scope, ServiceError, Subscription};
 /// - In order of their positions, without a gap between `floor` and the newest.
 /// - Each subscriber has its own cursor. One that is too slow falls below the floor and gets an error that names the
 ///   position to continue from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::node) struct Hub {
     window: Mutex<Window>,
     newest: watch::Sender<Position>,
     pub(in crate::node) of_sessions: SessionEvents,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Window {
     /// The events of one entry each; none is empty.
     entries: VecDeque<Arc<[Event]>>,
@@ -66,15 +66,6 @@ impl Window {
 const BATCH: usize = 256;
 
 impl Hub {
-    pub(in crate::node) fn new() -> Self {
-        let floor = Position::default();
-        Self {
-            window: Mutex::new(Window { entries: VecDeque::new(), events: 0, floor }),
-            newest: watch::Sender::new(floor),
-            of_sessions: SessionEvents::default(),
-        }
-    }
-
     /// Adds the events of one entry.
     pub(in crate::node) fn publish(&self, events: &Arc<[Event]>) {
         let Some(last) = events.last() else { return };
@@ -87,7 +78,7 @@ impl Hub {
     /// Raises the floor after a state was loaded, at the start or from a snapshot: this hub never saw the events up to
     /// the newest event of that state. A subscriber that has received that event misses nothing.
     pub(in crate::node) fn skip_to(&self, floor: Position) {
-        *self.window.lock() = Window { entries: VecDeque::new(), events: 0, floor };
+        *self.window.lock() = Window { floor, ..Window::default() };
         self.of_sessions.missed(floor);
         self.newest.send_replace(floor);
     }
@@ -223,7 +214,7 @@ mod tests {
     /// A subscriber that resumes after a position gets the later events once each and in order, and then new events.
     #[tokio::test]
     async fn a_subscription_resumes_without_loss_or_repetition() {
-        let hub = Arc::new(Hub::new());
+        let hub = Arc::new(Hub::default());
         hub.publish(&[event(1, 0), event(1, 1)].into());
         hub.publish(&[event(2, 0)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })), pending());
@@ -240,7 +231,7 @@ mod tests {
     /// and in order.
     #[tokio::test]
     async fn large_entries_and_many_entries_arrive_whole() {
-        let hub = Arc::new(Hub::new());
+        let hub = Arc::new(Hub::default());
         let large = limits::EVENTS_WAITING_MAX as u32 + BATCH as u32;
         hub.publish(&(0..large).map(|n| event(1, n)).collect());
         let many = 2 + 3 * BATCH as u64;
@@ -259,7 +250,7 @@ mod tests {
     /// believe that the session continues.
     #[tokio::test]
     async fn the_end_of_a_session_hides_the_breaks_of_its_holds() {
-        let hub = Hub::new();
+        let hub = Hub::default();
         let session = SessionId::from_u64(7).expect("legal");
         let broken = |index| {
             let lock = LockKey { namespace: Namespace::default(), name: LockName::parse("dam").expect("legal") };
@@ -299,7 +290,7 @@ mod tests {
     /// On a node that has seen the log from its first entry, the first position is valid like every other.
     #[tokio::test]
     async fn the_first_position_is_a_valid_start() {
-        let hub = Arc::new(Hub::new());
+        let hub = Arc::new(Hub::default());
         hub.publish(&[event(1, 0)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position::default())), pending());
         let feed = tokio::spawn(feed);
@@ -311,7 +302,7 @@ mod tests {
     /// A subscriber below the window's floor gets an error with the floor instead of a gap.
     #[tokio::test]
     async fn what_is_no_longer_kept_is_an_error_that_names_the_floor() {
-        let hub = Arc::new(Hub::new());
+        let hub = Arc::new(Hub::default());
         hub.publish(&[event(1, 0)].into());
         hub.skip_to(Position { index: 9, n: 3 });
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })), pending());
@@ -325,7 +316,7 @@ mod tests {
     /// the newest of them, and one that has received them continues.
     #[tokio::test]
     async fn a_subscriber_that_falls_out_of_the_window_is_notified() {
-        let hub = Arc::new(Hub::new());
+        let hub = Arc::new(Hub::default());
         let last = limits::EVENTS_KEPT_MAX as u64 + 2;
         (1..=last).for_each(|index| hub.publish(&[event(index, 0)].into()));
         assert_eq!(hub.window.lock().events, limits::EVENTS_KEPT_MAX);
@@ -349,7 +340,7 @@ mod tests {
     /// position to continue from, at once and without further events.
     #[tokio::test]
     async fn a_skip_ends_the_subscriptions_to_holds_and_ends() {
-        let hub = Hub::new();
+        let hub = Hub::default();
         let session = SessionId::from_u64(7).expect("legal");
         let mut subscribed = [hub.of_sessions.holds(session), hub.of_sessions.end(session)];
         let floor = Position { index: 9, n: 3 };
@@ -364,7 +355,7 @@ mod tests {
     /// A subscriber that has received the newest event of an installed snapshot has missed nothing, and continues.
     #[tokio::test]
     async fn a_complete_subscriber_survives_a_snapshot() {
-        let hub = Arc::new(Hub::new());
+        let hub = Arc::new(Hub::default());
         hub.publish(&[event(1, 0), event(1, 1)].into());
         let (mut events, feed) = hub.subscribe(everything(Some(Position { index: 1, n: 0 })), pending());
         let feed = tokio::spawn(feed);
