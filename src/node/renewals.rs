@@ -1,5 +1,7 @@
 //! Renewals on the leader: those that it refuses at once need no place in the log.
 
+use std::collections::BTreeMap;
+
 use super::Node;
 use super::authorizer::Authorizer;
 use super::forward::{Forward, Forwarded, unexpected};
@@ -53,7 +55,8 @@ impl Node {
             self.confirm_leadership().await?;
             refused = self.refused_renewals(authorizer, &renewals);
         }
-        leave_out(&mut renewals, &refused);
+        let mut places = 0..;
+        renewals.retain(|_| places.next().is_none_or(|place| !refused.contains_key(&place)));
         let (applied, timed) =
             self.core.consensus.machine(|machine| (machine.now(), machine.next_deadline().is_some()));
         let now = || Now { instant: self.core.clock.now(), applied, timed };
@@ -78,7 +81,7 @@ impl Node {
     /// Returns the refusals of the renewals with an invalid proof or of another principal's target, and of those that
     /// this state refuses because their targets do not exist, with their places. They must not stop the other renewals,
     /// and need no place in the log.
-    fn refused_renewals(&self, authorizer: Option<&Authorizer>, renewals: &[RenewalCall]) -> Vec<(usize, Reply)> {
+    fn refused_renewals(&self, authorizer: Option<&Authorizer>, renewals: &[RenewalCall]) -> BTreeMap<usize, Reply> {
         self.core.consensus.machine(|machine| {
             let disproved = |call: &RenewalCall| {
                 let (session, handle, namespace) = shown(call.target.session(), &call.proof)?;
@@ -97,13 +100,4 @@ impl Node {
             calls.filter_map(|(place, call)| Some((place, refused(machine, refusal(call)?)))).collect()
         })
     }
-}
-
-/// Removes the renewals at the places of these refusals, which are in ascending order.
-fn leave_out(renewals: &mut Vec<RenewalCall>, refused: &[(usize, Reply)]) {
-    let (mut places, mut refused) = (0.., refused.iter().map(|(place, _)| *place).peekable());
-    renewals.retain(|_| {
-        let place = places.next();
-        refused.next_if(|refused| Some(*refused) == place).is_none()
-    });
 }
