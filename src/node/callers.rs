@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::Node;
 use super::audited::Act;
-use super::auth::{Auth, Caller};
+use super::auth::Caller;
 use super::authorizer::Authorizer;
 use super::validate;
 use crate::auth::{Access, AuthError, ClusterRight, On, Right, Who, principal_name};
@@ -46,11 +46,6 @@ impl Node {
         }
         self.audit_own(act);
         Ok(())
-    }
-
-    /// Returns a receiver that shows each change of the rules; `None` without `[auth]`.
-    pub(super) fn rules(&self) -> Option<watch::Receiver<Arc<Access>>> {
-        self.core.auth.as_ref().map(Auth::changes)
     }
 
     /// Returns the authorizer of the calls on this handle; `None` without `[auth]`.

@@ -248,7 +248,8 @@ impl Core {
     /// Records that this node leads in a new term since now.
     pub(super) fn leads_since_now(&self, term: u64) {
         *self.leads_since.lock() = Some(self.clock.now());
-        self.shared.metrics.leads(term);
+        self.shared.metrics.term.set(term as f64);
+        self.shared.metrics.leader.set(1.0);
         tracing::info!(node = self.id, term, "this node leads");
     }
 

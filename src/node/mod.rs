@@ -35,7 +35,6 @@ mod validate;
 mod watchdog;
 mod source_rate;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +63,7 @@ pub struct Node {
 }
 
 /// The tasks and the runtime of a node; they end with it.
+#[derive(Debug)]
 struct Tasks {
     running: Mutex<JoinSet<()>>,
     runtime: Mutex<Option<tokio::runtime::Runtime>>,
@@ -270,12 +270,6 @@ impl Tasks {
         if let Some(runtime) = self.runtime.lock().take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-impl fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the node's tasks")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Node;
-use super::auth::changed;
+use super::auth::{Auth, changed};
 use super::forward::{Forward, Forwarded, unexpected};
 use crate::limits;
 use crate::model::{LockKey, Outcome, Query, QueryReply, QueryResult, Refusal, Reply};
@@ -42,7 +42,7 @@ impl Node {
         let begun = tokio::time::Instant::now();
         let deadline = begun + wait;
         let query = Query::Claim { lock: Some(claim.lock.clone()), claim: claim.claim };
-        let (mut confirmed, mut rules) = (false, self.rules());
+        let (mut confirmed, mut rules) = (false, self.core.auth.as_ref().map(Auth::changes));
         loop {
             let authorizer = self.authorizer()?;
             let waiter = self.core.shared.claim_waiters.register(claim.claim);

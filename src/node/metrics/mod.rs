@@ -115,12 +115,6 @@ impl Metrics {
         self.entry_commands.record((applied.commands.len() + applied.renewals.len()) as f64);
         self.events.count(&applied.events, &applied.handed_over);
     }
-
-    /// Records that this node leads in a new term.
-    pub(super) fn leads(&self, term: u64) {
-        self.term.set(term as f64);
-        self.leader.set(1.0);
-    }
 }
 
 #[cfg(all(test, feature = "cli"))]
