@@ -33,12 +33,10 @@ impl Node {
         let Ok(_no_change) = self.core.changing_members.try_read() else {
             return Err(self.not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }));
         };
-        let handed = self.transfer_to_one_of(&[to]).await;
-        if handed == Err(Unready) {
+        self.transfer_to_one_of(&[to]).await.unwrap_or_else(|| {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";
-            return Err(Invalid::new("node", bound, format!("{to}, which does not")).into());
-        }
-        handed.unwrap_or(Ok(()))
+            Err(Invalid::new("node", bound, format!("{to}, which does not")).into())
+        })
     }
 
     /// Transfers leadership to any eligible node, so that a planned stop costs no failover. Does nothing if this node
@@ -60,18 +58,17 @@ impl Node {
         if others.is_empty() {
             return;
         }
-        match self.transfer_to_one_of(&others).await {
-            Ok(handed) => {
-                if let Err(error) = handed
-                    && self.leads()
-                {
-                    tracing::warn!(node = self.core.id, %error, "the transfer of leadership failed");
-                }
-                // A node other than the chosen one may have become the leader.
-                self.wait_until_published().await;
-            }
-            Err(Unready) => tracing::warn!(node = self.core.id, "no node could take over leadership"),
+        let Some(handed) = self.transfer_to_one_of(&others).await else {
+            tracing::warn!(node = self.core.id, "no node could take over leadership");
+            return;
+        };
+        if let Err(error) = handed
+            && self.leads()
+        {
+            tracing::warn!(node = self.core.id, %error, "the transfer of leadership failed");
         }
+        // A node other than the chosen one may have become the leader.
+        self.wait_until_published().await;
     }
 
     /// Waits until this node's servers know that another node leads: a node that stops earlier cannot send its clients
@@ -84,17 +81,17 @@ impl Node {
     }
 
     /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the
-    /// whole log, and transfers leadership to it. Refused if another transfer has ended this node's leadership.
-    async fn transfer_to_one_of(&self, candidates: &[u64]) -> Result<Result<(), ServiceError>, Unready> {
+    /// whole log, and transfers leadership to it. Refused if another transfer has ended this node's leadership. `None` if
+    /// no candidate answered and had the whole log in time.
+    async fn transfer_to_one_of(&self, candidates: &[u64]) -> Option<Result<(), ServiceError>> {
         let _alone = self.core.transfer.lock().await;
         if !self.leads() {
-            return Ok(Err(self.not_sent(NotSent::NotLeader)));
+            return Some(Err(self.not_sent(NotSent::NotLeader)));
         }
         // A node that has just restarted needs a while to connect, and callers are served meanwhile. A distant node may
         // never have the newest entries while they are, so in the end any node that answers will do.
-        if self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX).await.is_err() {
-            let view = self.core.consensus.watch().borrow().clone();
-            self.first_of(&view, candidates, u64::MAX).ok_or(Unready)?;
+        if self.one_of(candidates, limits::TRANSFER_LAG_ENTRIES_MAX).await.is_none() {
+            self.first_of(&self.core.consensus.watch().borrow(), candidates, u64::MAX)?;
         }
         let paused = Paused::new(&self.core);
         let ready = self.one_of(candidates, 0).await?;
@@ -102,23 +99,18 @@ impl Node {
         if handed.is_ok() {
             paused.keep_paused();
         }
-        Ok(handed.map_err(|error| self.not_executed(error, NotSent::NoLeader)))
+        Some(handed.map_err(|error| self.not_executed(error, NotSent::NoLeader)))
     }
 
-    /// Waits until one candidate lacks at most this many entries, and returns it.
-    async fn one_of(&self, candidates: &[u64], lag: u64) -> Result<u64, Unready> {
-        let mut views = self.core.consensus.watch();
-        let found = async {
-            loop {
-                let view = views.borrow_and_update().clone();
-                if let Some(close) = self.first_of(&view, candidates, lag) {
-                    return Ok(close);
-                }
-                views.changed().await.map_err(|_| Unready)?;
-            }
-        };
-        let longest = Duration::from_millis(limits::CATCH_UP_WAIT_MS);
-        tokio::time::timeout(longest, found).await.unwrap_or(Err(Unready))
+    /// Waits until one candidate lacks at most this many entries, and returns it. `None` if none does in time.
+    async fn one_of(&self, candidates: &[u64], lag: u64) -> Option<u64> {
+        let (mut views, mut close) = (self.core.consensus.watch(), None);
+        let found = views.wait_for(|view| {
+            close = self.first_of(view, candidates, lag);
+            close.is_some()
+        });
+        drop(tokio::time::timeout(Duration::from_millis(limits::CATCH_UP_WAIT_MS), found).await);
+        close
     }
 
     /// Returns the first candidate that answers and lacks at most this many entries.
@@ -153,7 +145,3 @@ impl Drop for Paused<'_> {
         }
     }
 }
-
-/// No candidate answered and had the whole log in time.
-#[derive(Debug, PartialEq, Eq)]
-struct Unready;
