@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error_table::{Advice, ErrorCode};
 use crate::auth::Denied;
+use crate::limits::OVERLOADED_PAUSE_MS;
 use crate::model::{Invalid, Position, Refusal};
 
 /// Why a service returned no answer. An unknown outcome is never reported as "it did not happen".
@@ -110,6 +111,11 @@ pub struct LeaderHint {
     pub node: u64,
     /// Address of the leader for clients.
     pub client: String,
+}
+
+impl NotSent {
+    /// The refusal of a call for which a queue has no place at the moment.
+    pub(crate) const OVERLOADED: Self = Self::Overloaded { pause_ms: OVERLOADED_PAUSE_MS };
 }
 
 impl fmt::Display for NotSent {

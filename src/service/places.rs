@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Counted, NotSent, ServiceError, Source, SourceCount};
-use crate::limits::{OVERLOADED_PAUSE_MS, PLACES_FEW_ONE_IN, PLACES_KEPT_ONE_IN};
+use crate::limits::{PLACES_FEW_ONE_IN, PLACES_KEPT_ONE_IN};
 
 /// A number of places. The last quarter of them is kept for sources that have few, so that one source cannot use all.
 /// Clones share the places.
@@ -30,8 +30,8 @@ impl Places {
         let shared = self.most - self.most / PLACES_KEPT_ONE_IN;
         let few = (self.most / PLACES_FEW_ONE_IN).max(1);
         let most = |of_source| if of_source < few { self.most } else { shared };
-        let overloaded = || ServiceError::not_sent(NotSent::Overloaded { pause_ms: OVERLOADED_PAUSE_MS });
-        self.taken.add(source, |all, of_source| if all < most(of_source) { Ok(()) } else { Err(overloaded()) })
+        let admitted = |all, of_source| if all < most(of_source) { Ok(()) } else { Err(NotSent::OVERLOADED) };
+        self.taken.add(source, admitted).map_err(ServiceError::not_sent)
     }
 
     /// Returns the number of places that are taken.

@@ -131,9 +131,7 @@ impl Node {
     fn change_failed(&self, error: MembershipError) -> ServiceError {
         match error {
             MembershipError::Propose(error) => self.not_executed(error, NotSent::NotLeader),
-            MembershipError::Busy => {
-                ServiceError::not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS })
-            }
+            MembershipError::Busy => ServiceError::not_sent(NotSent::OVERLOADED),
             MembershipError::Refused(why) => unfit(why).into(),
         }
     }

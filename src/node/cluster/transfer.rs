@@ -31,7 +31,7 @@ impl Node {
         }
         // A change of the members would be left half-way.
         let Ok(_no_change) = self.core.changing_members.try_read() else {
-            return Err(self.not_sent(NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }));
+            return Err(self.not_sent(NotSent::OVERLOADED));
         };
         self.transfer_to_one_of(&[to]).await.unwrap_or_else(|| {
             let bound = "a node that answers the leader and has the whole log; `lockkeeper status` shows which";

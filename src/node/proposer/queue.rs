@@ -109,10 +109,6 @@ fn renewed_session(target: &RenewalTarget) -> Option<SessionId> {
     }
 }
 
-fn overloaded() -> NotSent {
-    NotSent::Overloaded { pause_ms: limits::OVERLOADED_PAUSE_MS }
-}
-
 /// Inputs for a read of the log clock.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::node) struct Now {
@@ -231,7 +227,7 @@ impl ProposalQueue {
             return Err(NotSent::NoLeader);
         }
         if !state.commands.admits(&source, 1) {
-            return Err(overloaded());
+            return Err(NotSent::OVERLOADED);
         }
         let renewals_before = state.renewals.received();
         state.commands.push(Waiting { what: submission, source, renewals_before, answer });
@@ -248,7 +244,7 @@ impl ProposalQueue {
     ) -> Result<Vec<oneshot::Receiver<Result<Reply, ServiceError>>>, NotSent> {
         let mut state = self.state.lock();
         if state.clock.is_some() && !(state.renewals.admits(&source, calls.len()) && state.count_sessions(&calls)) {
-            return Err(overloaded());
+            return Err(NotSent::OVERLOADED);
         }
         let Some(clock) = state.clock.as_mut() else { return Err(NotSent::NoLeader) };
         let now = now();
@@ -552,7 +548,7 @@ mod tests {
         };
         let most = limits::RENEWALS_OF_A_SESSION_MAX;
         assert_eq!(renew(&vec![1; most]), Ok(most));
-        assert_eq!(renew(&[2, 1, 3]), Err(overloaded()));
+        assert_eq!(renew(&[2, 1, 3]), Err(NotSent::OVERLOADED));
         assert_eq!(renew(&[2, 3]), Ok(2), "other sessions are not delayed");
         assert_eq!(queue.waiting(1, false), most + 2, "nothing of the refused list waits");
         assert_eq!(queue.take(NOW).expect("it leads").renewals.len(), most + 2);
