@@ -173,10 +173,6 @@ impl Shared {
         self.decided.send();
         self.metrics.applied(applied);
     }
-
-    pub(super) fn since_applied(&self) -> Duration {
-        self.clock.now().since(Instant::from_nanos(self.applied_at.load(Ordering::Relaxed)))
-    }
 }
 
 /// Adds a refused deadlock to the newest ones. It replaces an earlier one of the same locks.
@@ -236,7 +232,8 @@ impl Core {
     /// Returns how long the cluster had no leader before this node, by what this node knows: the time since it last
     /// applied an entry, or knew of a leader. An idle cluster has a leader and applies no entries.
     pub(super) fn leaderless_ms(&self) -> u64 {
-        millis(self.shared.since_applied().min(self.consensus.since_leader()))
+        let applied_at = Instant::from_nanos(self.shared.applied_at.load(Ordering::Relaxed));
+        millis(self.clock.now().since(applied_at).min(self.consensus.since_leader()))
     }
 
     /// Waits until the node closes.

@@ -335,7 +335,7 @@ fn assemble(
     shared.core.set(Arc::downgrade(&core)).ok();
     let caller = Caller { source: Source::InProcess, who: Who::Local, from: None };
     let node = Node { core: Arc::clone(&core), tasks, caller };
-    node.spawn(proposer::run(Arc::clone(&core), core.stop.subscribe()));
+    node.spawn(proposer::run(Arc::clone(&core)));
     node.spawn(leadership::publish(node.clone()));
     node.spawn(forward::forward_unsent(node.clone()));
     node.spawn(watchdog::run(node.clone()));

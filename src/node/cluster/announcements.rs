@@ -41,19 +41,18 @@ fn http(config: &Config) -> Option<String> {
 pub(in crate::node) async fn keep(node: Node) {
     // Each term opens the queue again.
     let mut opened = node.core.queue.opened();
-    let mut stop = node.core.stop.subscribe();
     loop {
         if *opened.borrow_and_update() {
             node.core.configure();
             tokio::select! {
                 () = node.update_announcements() => {}
-                stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+                () = node.core.stopped() => return,
             }
         }
         tokio::select! {
             changed = opened.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(node.next_request()) => {}
-            stopped = stop.wait_for(|stop| *stop) => { stopped.ok(); return }
+            () = node.core.stopped() => return,
         }
     }
 }

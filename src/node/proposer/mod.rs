@@ -17,7 +17,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::watch;
 use tokio::time::Instant as TokioInstant;
 
 use super::core::Core;
@@ -37,8 +36,8 @@ const MS: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(limits::RETRY_MS_MAX);
 
 /// Runs until the node stops: collects, stamps and proposes commands while this node leads.
-pub(in crate::node) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
-    let mut views = core.consensus.watch();
+pub(in crate::node) async fn run(core: Arc<Core>) {
+    let (mut views, mut stop) = (core.consensus.watch(), core.stop.subscribe());
     let mut in_flight = EntriesInFlight::default();
     let mut open_in = None;
     let mut last = TokioInstant::now();
