@@ -11,6 +11,7 @@
 mod admission;
 mod audited;
 mod auth;
+mod authorizer;
 pub mod backup;
 mod buckets;
 mod callers;
@@ -18,7 +19,6 @@ mod cluster;
 mod core;
 mod events;
 mod forward;
-mod authorizer;
 mod leadership;
 mod metrics;
 mod open;
@@ -31,9 +31,9 @@ mod rate_limit;
 mod renewals;
 mod serve_forwarded;
 mod service;
+mod source_rate;
 mod validate;
 mod watchdog;
-mod source_rate;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -318,10 +318,8 @@ impl Node {
         validate::query(&query)?;
         match freshness {
             Freshness::Stale => self.read(authorizer.as_ref(), &query),
+            Freshness::Linearizable if self.serves().await => self.query_here(authorizer.as_ref(), &query).await,
             Freshness::Linearizable => {
-                if self.serves().await {
-                    return self.query_here(authorizer.as_ref(), &query).await;
-                }
                 let answer = Box::pin(self.send_to_leader(Forward::Query(query), None)).await?;
                 let Forwarded::QueryReply(answered) = answer else { return Err(unexpected()) };
                 Ok(answered)

@@ -13,8 +13,8 @@ mod error;
 mod error_table;
 mod events;
 mod places;
-mod source_count;
 mod server_info;
+mod source_count;
 mod status;
 
 use std::fmt::Debug;
