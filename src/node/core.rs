@@ -116,8 +116,9 @@ pub(super) struct Shared {
     /// Time of the clock, in nanoseconds, when this node last applied an entry.
     applied_at: AtomicU64,
     pub(super) core: OnceLock<std::sync::Weak<Core>>,
-    /// Lock of the data directory against other processes, held until the last part of the node is dropped.
-    lock: OnceLock<DirectoryLock>,
+    /// Lock of the data directory against other processes, held until the last part of the node is dropped. Empty for a
+    /// node in memory, which has no directory.
+    pub(super) lock: OnceLock<DirectoryLock>,
     /// Certificates for the other nodes; `None` for plain text.
     pub(super) certificates: Option<PeerCertificates>,
     /// Reason that Raft stopped, if it did.
@@ -147,17 +148,6 @@ impl Shared {
             fatal: watch::Sender::new(None),
             deadlocks: watch::Sender::default(),
         }
-    }
-
-    /// Whether the node has a directory. A node in memory has none.
-    pub(super) fn has_directory(&self) -> bool {
-        self.lock.get().is_some()
-    }
-
-    /// Keeps the lock of the directory from now on.
-    pub(super) fn keep(&self, lock: DirectoryLock) {
-        // A node opens one directory, so the slot is empty.
-        self.lock.set(lock).ok();
     }
 
     /// Publishes what an applied entry did: its events and deadlocks, then the replies of its callers.

@@ -234,7 +234,8 @@ async fn open_here(
             tracing::warn!(node = config.node, note, "recovered");
         }
         opened.wal.on_sync(Arc::clone(&shared) as Arc<dyn SyncObserver>);
-        shared.keep(opened.lock);
+        // A node opens one directory, so the slot is empty.
+        shared.lock.set(opened.lock).ok();
         settings.disk = opened.identity.disk;
         (Arc::new(opened.wal), Arc::new(opened.state), opened.recovered)
     };
@@ -310,7 +311,7 @@ fn assemble(
         split: Default::default(),
         transfer: Default::default(),
         changing_members: Default::default(),
-        data: shared.has_directory().then_some(config.data),
+        data: shared.lock.get().map(|_| config.data),
         rate_limits: RateLimits::new(config.rates),
         wrong_handles: SourceRate::of_wrong_handles(),
         backups: Arc::default(),
