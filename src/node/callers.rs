@@ -180,20 +180,24 @@ impl Node {
     /// error is for every caller.
     fn may_see(&self, next: &Result<Event, ServiceError>, scope: &Scope) -> Result<bool, ServiceError> {
         let Some(authorizer) = self.authorizer()? else { return Ok(true) };
-        if next.as_ref().is_err_and(|error| !matches!(error, ServiceError::Refused(_))) {
-            return Ok(true);
-        }
-        let namespace = next.as_ref().ok().and_then(|event| event.namespace.as_ref());
-        let lock = next.as_ref().ok().and_then(|event| event.subject.lock());
-        Ok(match (scope, namespace) {
-            (Scope::Namespace { .. }, Some(namespace)) if lock.is_none() => authorizer.reads_all(namespace),
-            (Scope::Namespace { .. }, _) => true,
-            (Scope::Session(session), _) => {
-                let sees =
-                    |machine: &Machine| machine.session_owner(*session).is_some_and(|owner| authorizer.sees(owner));
-                self.core.consensus.machine(sees)
+        let event = match next {
+            Ok(event) => Some(event),
+            Err(ServiceError::Refused(_)) => None,
+            Err(_) => return Ok(true),
+        };
+        Ok(match scope {
+            Scope::Namespace { .. } => {
+                // An event of a session is about no name, so the caller needs the right on all names.
+                let of_session = event.filter(|event| event.subject.lock().is_none());
+                let namespace = of_session.and_then(|event| event.namespace.as_ref());
+                namespace.is_none_or(|namespace| authorizer.reads_all(namespace))
             }
-            (Scope::SessionEnd(session) | Scope::Holds(session), _) => {
+            Scope::Session(session) => {
+                let owned =
+                    |machine: &Machine| machine.session_owner(*session).is_some_and(|owner| authorizer.sees(owner));
+                self.core.consensus.machine(owned)
+            }
+            Scope::SessionEnd(session) | Scope::Holds(session) => {
                 !self.core.consensus.machine(|machine| authorizer.hides(machine, *session))
             }
         })

@@ -147,9 +147,8 @@ fn permits(Access { mode, limit }: Access) -> Result<(), ServiceError> {
             .map_or(Ok(()), |limit| Err(Invalid::new("limit", "none where no permits are asked for", limit).into()));
     };
     for (field, value) in [("permits", Some(count)), ("limit", limit)] {
-        if value.is_some_and(|value| value == 0 || limits::PERMITS_MAX < value) {
-            let bound = format!("1 to {}", limits::PERMITS_MAX);
-            return Err(Invalid::new(field, bound, value.unwrap_or_default()).into());
+        if let Some(value) = value.filter(|value| !(1..=limits::PERMITS_MAX).contains(value)) {
+            return Err(Invalid::new(field, format!("1 to {}", limits::PERMITS_MAX), value).into());
         }
     }
     Ok(())
