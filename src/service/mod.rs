@@ -12,7 +12,6 @@ mod download;
 mod error;
 mod error_table;
 mod events;
-mod places;
 mod server_info;
 mod source_count;
 mod status;
@@ -34,9 +33,8 @@ pub use error::{LeaderHint, NotSent, ServiceError};
 pub(crate) use error_table::REFUSALS;
 pub use error_table::{Advice, ErrorCode, ErrorRow, TABLE};
 pub use events::{EventSender, Events};
-pub(crate) use places::{Places, TakenPlace};
 pub use server_info::ServerInfo;
-pub(crate) use source_count::{Counted, SourceCount};
+pub(crate) use source_count::{Counted, Places, SourceCount, TakenPlace};
 pub use status::{NodeStatus, Role, STATES_DIFFER, Status};
 
 /// A lock service. Cloning gives another handle on the same service.

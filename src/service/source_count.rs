@@ -1,9 +1,10 @@
-//! Counts what a node has open, by the source of the calls.
+//! Counts what a node has open, by the source of the calls, and limits the calls that wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Source;
+use super::{NotSent, ServiceError, Source};
+use crate::limits::{PLACES_FEW_ONE_IN, PLACES_KEPT_ONE_IN};
 use crate::mutex::Mutex;
 
 /// The number of things of one kind that are open, of each source and of all together.
@@ -39,12 +40,6 @@ impl SourceCount {
         drop(counts);
         Ok(Counted { among: Arc::clone(self), source })
     }
-
-    /// Returns the count of all sources.
-    #[cfg(test)]
-    pub(crate) fn all(&self) -> usize {
-        self.0.lock().all
-    }
 }
 
 impl Drop for Counted {
@@ -57,6 +52,42 @@ impl Drop for Counted {
                 counts.of_source.remove(&self.source);
             }
         }
+    }
+}
+
+/// A number of places for calls that wait: in the gRPC calls, at the HTTP port, and for the leader. The last quarter of
+/// them is kept for sources that have few, so that one source cannot use all. Clones share the places.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    most: usize,
+    taken: Arc<SourceCount>,
+}
+
+/// One place, which is free again once this is dropped.
+pub(crate) type TakenPlace = Counted;
+
+impl Places {
+    /// Creates this number of free places.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, taken: Arc::default() }
+    }
+
+    /// Takes a place for a call of this source.
+    ///
+    /// # Errors
+    /// [`NotSent::Overloaded`]: there is none for it.
+    pub(crate) fn take(&self, source: Source) -> Result<TakenPlace, ServiceError> {
+        let shared = self.most - self.most / PLACES_KEPT_ONE_IN;
+        let few = (self.most / PLACES_FEW_ONE_IN).max(1);
+        let most = |of_source| if of_source < few { self.most } else { shared };
+        let admitted = |all, of_source| if all < most(of_source) { Ok(()) } else { Err(NotSent::OVERLOADED) };
+        self.taken.add(source, admitted).map_err(ServiceError::not_sent)
+    }
+
+    /// Returns the number of places that are taken.
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> usize {
+        self.taken.0.lock().all
     }
 }
 
@@ -83,5 +114,25 @@ mod tests {
         let third = add(2, (1, 0));
         drop((second, third));
         assert!(count.0.lock().all == 0 && count.0.lock().of_source.is_empty());
+    }
+
+    /// A source that asks without end gets three quarters of the places. The others are for sources that have few,
+    /// until all are taken. A place is free again when it is dropped.
+    #[test]
+    fn one_source_leaves_room() {
+        let places = Places::new(64);
+        let fill = |source: u64| -> Vec<TakenPlace> {
+            std::iter::from_fn(|| places.take(Source::Connection(source)).ok()).collect()
+        };
+        let mut greedy = fill(1);
+        assert_eq!(greedy.len(), 48);
+        let modest: Vec<_> = (2..=6).map(fill).collect();
+        assert_eq!(modest.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 4, 0]);
+        greedy.truncate(47);
+        assert!(places.take(Source::Connection(1)).is_err(), "the place is for another source");
+        assert!(places.take(Source::Connection(6)).is_ok());
+        drop((greedy, modest));
+        assert_eq!(places.in_use(), 0);
+        assert!(Places::new(1).take(Source::InProcess).is_ok(), "a single place is for all");
     }
 }
