@@ -244,24 +244,17 @@ async fn open_here(
     let node = assemble(config, auth, audit, settings, shared, consensus, tasks);
     node.core.queue.set_renewals_an_entry_max(tuning.renewals_an_entry_max);
     node.spawn(serve_peers(node.clone(), incoming));
-    match found(&node, founds).await {
-        Ok(()) => Ok(Opened { node, received: false }),
-        Err(error) => {
-            node.close().await;
-            Err(error)
-        }
+    let founded = match watchdog::unfit(&node) {
+        Some(why) => Err(OpenNodeError::Unfit(why)),
+        // Does nothing unless this is the first start.
+        None if founds => node.core.consensus.initialize().await.map_err(OpenNodeError::Found),
+        None => Ok(()),
+    };
+    if let Err(error) = founded {
+        node.close().await;
+        return Err(error);
     }
-}
-
-/// Founds the cluster if this is its first start and the node fits it.
-async fn found(node: &Node, founds: bool) -> Result<(), OpenNodeError> {
-    if let Some(why) = watchdog::unfit(node) {
-        return Err(OpenNodeError::Unfit(why));
-    }
-    if founds {
-        node.core.consensus.initialize().await.map_err(OpenNodeError::Found)?;
-    }
-    Ok(())
+    Ok(Opened { node, received: false })
 }
 
 /// Serves the other nodes until this node closes. The listener closes last: a port that refuses connections says that
