@@ -8,7 +8,8 @@ use super::Node;
 /// whenever leadership moves: the next leader answers them.
 pub(super) async fn publish(node: Node) {
     let mut views = node.core.consensus.watch();
-    let mut led = None;
+    // Whether this node leads, and the leader, as they were published last.
+    let mut published = None;
     let mut until_named: Option<TokioInstant> = None;
     let mut contact = Contact::default();
     loop {
@@ -19,7 +20,7 @@ pub(super) async fn publish(node: Node) {
         node.core.shared.metrics.term.set(view.term as f64);
         node.core.shared.metrics.leader.set(f64::from(u8::from(leads)));
         let now = TokioInstant::now();
-        if view.leader.is_none() && led.is_some_and(|(led, _)| led) && node.core.queue.is_paused() {
+        if view.leader.is_none() && published.is_some_and(|(led, _)| led) && node.core.queue.is_paused() {
             // After a transfer the next leader is known within moments, and clients go straight there.
             until_named.get_or_insert(now + node.core.election_max);
         } else {
@@ -29,8 +30,8 @@ pub(super) async fn publish(node: Node) {
         let itself = leads || !view.own_term_applied;
         let leader =
             view.leader.filter(|leader| if *leader == node.core.id { itself } else { contact.is_recent(*leader) });
-        if led != Some((leads, leader)) && until_named.is_none_or(|until| until <= now) {
-            led = Some((leads, leader));
+        if published != Some((leads, leader)) && until_named.is_none_or(|until| until <= now) {
+            published = Some((leads, leader));
             node.core.shared.claim_waiters.wake_all();
             let hint = node.core.hint(leader);
             if !leads {
