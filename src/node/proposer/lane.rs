@@ -1,7 +1,6 @@
 //! One lane of the proposer's queue: calls of one kind in the order of their arrival.
 
 use std::collections::{HashMap, VecDeque};
-use std::vec;
 
 use tokio::sync::oneshot;
 
@@ -57,7 +56,7 @@ impl<T> Lane<T> {
         self.taken + self.waiting.len() as u64
     }
 
-    pub(super) fn iter(&self) -> std::collections::vec_deque::Iter<'_, Waiting<T>> {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Waiting<T>> {
         self.waiting.iter()
     }
 
@@ -92,8 +91,8 @@ impl<T> Lane<T> {
         self.waiting.drain(..calls).collect()
     }
 
-    pub(super) fn take_all(&mut self) -> vec::IntoIter<Waiting<T>> {
-        self.take(self.waiting.len()).into_iter()
+    pub(super) fn take_all(&mut self) -> Vec<Waiting<T>> {
+        self.take(self.waiting.len())
     }
 
     /// Returns how many calls from the front fit into the limits, and their bytes. The first call always fits.

@@ -172,15 +172,12 @@ impl ProposalQueue {
         state.sessions = 0;
         state.of_session.clear();
         if state.paused {
-            let (own, unsent): (Vec<_>, Vec<_>) =
-                commands.partition(|waiting| validate::is_internal(&waiting.what.command));
-            commands = own.into_iter();
-            state.unsent.extend(unsent);
+            state.unsent.extend(commands.extract_if(.., |waiting| !validate::is_internal(&waiting.what.command)));
             self.unsent.notify_one();
         }
         drop(state);
-        renewals.for_each(|waiting| not_sent(waiting.answer, leader.clone()));
-        commands.for_each(|waiting| not_sent(waiting.answer, leader.clone()));
+        renewals.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
+        commands.into_iter().for_each(|waiting| not_sent(waiting.answer, leader.clone()));
     }
 
     /// Takes out the commands that wait for the next leader.
