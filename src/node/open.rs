@@ -102,11 +102,11 @@ impl Node {
         };
         let auth = config.auth.clone().map(Auth::open).transpose()?;
         let audit = config.audit.as_deref().map(|path| open_audit(path, config.node, &options.clock)).transpose()?;
-        let tasks = Tasks::start(options.own_runtime, config.node).map_err(OpenNodeError::Threads)?;
+        let tasks = Arc::new(Tasks::start(options.own_runtime, config.node).map_err(OpenNodeError::Threads)?);
         let fresh = options.ephemeral.then(|| MemoryDisk::new(options.clock.random_u128()));
         options.memory = options.memory.or(fresh);
-        let runtime = tasks.handle.clone();
-        let opening = runtime.spawn(open_here(config, options, auth, audit, network, Arc::new(tasks)));
+        // A node that does not open drops its runtime here, not on a thread of that runtime.
+        let opening = tasks.handle.spawn(open_here(config, options, auth, audit, network, Arc::clone(&tasks)));
         Ok(result_of(opening).await??.receive())
     }
 }
