@@ -81,8 +81,8 @@ impl Node {
     }
 
     /// Waits for a candidate that lacks little of the log. Then pauses the queue until the first candidate has the
-    /// whole log, and transfers leadership to it. Refused if another transfer has ended this node's leadership. `None` if
-    /// no candidate answered and had the whole log in time.
+    /// whole log, and transfers leadership to it. Refused if another transfer has ended this node's leadership. `None`
+    /// if no candidate answered and had the whole log in time.
     async fn transfer_to_one_of(&self, candidates: &[u64]) -> Option<Result<(), ServiceError>> {
         let _alone = self.core.transfer.lock().await;
         if !self.leads() {

@@ -35,8 +35,8 @@ impl Subscribers {
         events
     }
 
-    /// Sends an event. Ends the subscriptions of readers that are too slow: their clients subscribe again and read their
-    /// holds.
+    /// Sends an event. Ends the subscriptions of readers that are too slow: their clients subscribe again and read
+    /// their holds.
     fn send(&self, session: Option<SessionId>, event: &Event) {
         let Some(session) = session else { return };
         if let Some(senders) = self.senders.lock().get_mut(&session) {
@@ -67,8 +67,8 @@ impl Subscribers {
 pub(in crate::node) struct SessionEvents {
     /// To the end of the session: each of its streams is one.
     ends: Subscribers,
-    /// To events of the session's holds that the session did not cause: breaks, hand-overs, expiry, recalls and requests
-    /// to release.
+    /// To events of the session's holds that the session did not cause: breaks, hand-overs, expiry, recalls and
+    /// requests to release.
     holds: Subscribers,
 }
 

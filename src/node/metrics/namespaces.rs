@@ -119,7 +119,8 @@ impl Namespaces {
         }
     }
 
-    /// Records the longest waits in milliseconds, by the places of their namespaces. Those that were not added have none.
+    /// Records the longest waits in milliseconds, by the places of their namespaces. Those that were not added have
+    /// none.
     pub(super) fn record_waits(&self, longest: &[u64]) {
         for (place, series) in self.slots.iter().enumerate() {
             let ms = longest.get(place).copied().unwrap_or_default();

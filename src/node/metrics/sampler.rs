@@ -95,7 +95,8 @@ impl Core {
         self.shared.metrics.events.namespaces.lock().record_waits(&longest);
     }
 
-    /// Searches the longest wait of each namespace, in milliseconds, by the place of its series. Looks at a limited number of locks at a time.
+    /// Searches the longest wait of each namespace, in milliseconds, by the place of its series. Looks at a limited
+    /// number of locks at a time.
     async fn longest_waits(&self) -> Vec<u64> {
         let (mut longest, mut after) = (Vec::new(), None);
         loop {
