@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::events::GrantOrigin;
-use super::grant::EndCause;
 use crate::limits;
 use crate::model::{
     BreakReport, Claim, EndReason, EventKind, Fairness, FencingToken, HolderView, Kind, LockKey, LogTime, Manage,
@@ -35,8 +34,7 @@ impl Machine {
         why: &Reason,
     ) -> Result<Outcome, Refusal> {
         let report = BreakReport { done: true, ..self.would_break(key, token)? };
-        let reason = EndReason::Broken;
-        self.end_hold_as(key, token, EndCause { reason, answer: None, broken: Some((by.clone(), why.clone())) });
+        self.end_hold_as(key, token, EndReason::Broken, None, Some((by.clone(), why.clone())));
         self.end_delay(key, token);
         Ok(Outcome::Broken(Box::new(report)))
     }
@@ -125,7 +123,7 @@ impl Machine {
             let kept = self.state.lock(key).map_or(0, Lock::kept);
             self.quotas.one_more(QuotaKind::HoldersOfLock, kept)?;
         }
-        self.end_hold_as(key, from, EndCause { reason: EndReason::HandedOver, answer: None, broken: None });
+        self.end_hold(key, from, EndReason::HandedOver, None);
         if let Some(given_up) = given_up {
             self.begin_delay(key, from, &given_up, EndReason::Released);
         }
@@ -196,36 +194,20 @@ impl Machine {
         });
         sequences.filter(|sequence| queue.get(sequence).is_some_and(alone)).min()
     }
-}
 
-/// Completes the hold of the successor: it keeps the lock closed as long as the old hold would have, or longer if its
-/// own request chose so.
-fn successor_of(old: &Holder, mut next: Holder) -> Holder {
-    let closed_until = old.closed_until().max(next.closed_until());
-    if closed_until.is_some() {
-        next.extras_mut().closed_until = closed_until;
-    }
-    next
-}
-
-impl Machine {
     /// Sets the limit of a semaphore. Refuses waiters that want more permits than that. Ends no hold.
     pub(super) fn set_limit(&mut self, key: &LockKey, limit: u32) -> Result<Outcome, Refusal> {
-        let known = self.state.lock(key).map(|lock| (lock.kind, lock.limit, lock.limit_kept));
-        let same = match known {
-            Some((Kind::Lock, ..)) => {
+        let old = match self.state.lock(key) {
+            Some(lock) if lock.kind == Kind::Lock => {
                 return Err(Refusal::KindMismatch { lock: key.clone(), kind: Kind::Lock });
             }
-            Some((Kind::Semaphore, old, kept)) => old == Some(limit) && kept,
+            Some(lock) if lock.limit == Some(limit) && lock.limit_kept => return Ok(Outcome::Done),
+            Some(lock) => lock.limit,
             None => {
-                let locks = self.state.used(&key.namespace).locks;
-                self.quotas.one_more(QuotaKind::Locks, locks)?;
-                false
+                self.quotas.one_more(QuotaKind::Locks, self.state.used(&key.namespace).locks)?;
+                None
             }
         };
-        if same {
-            return Ok(Outcome::Done);
-        }
         let lock = self.state.lock_or_new(key, Kind::Semaphore, Some(limit));
         lock.limit = Some(limit);
         lock.limit_kept = true;
@@ -233,7 +215,7 @@ impl Machine {
         self.capacity_changes(key);
         self.refuse_the_impossible(key, limit);
         self.holders_changed(key);
-        if known.and_then(|(_, old, _)| old).is_some_and(|old| limit < old) {
+        if old.is_some_and(|old| limit < old) {
             self.check_waiters(key);
         }
         Ok(Outcome::Done)
@@ -262,15 +244,23 @@ impl Machine {
     /// behind them permanently.
     fn refuse_the_impossible(&mut self, key: &LockKey, limit: u32) {
         let Some(lock) = self.state.lock(key) else { return };
-        let wants = |mode: Mode| match mode {
-            Mode::Permits(count) => count,
-            Mode::Exclusive | Mode::Shared => 0,
-        };
-        let waiters = lock.queue.iter().map(|(sequence, waiter)| (*sequence, wants(waiter.request.mode)));
-        let beyond: Vec<_> = waiters.filter(|(_, count)| limit < *count).collect();
-        for (sequence, asked) in beyond {
+        let beyond = lock.queue.iter().filter_map(|(sequence, waiter)| match waiter.request.mode {
+            Mode::Permits(asked) if limit < asked => Some((*sequence, asked)),
+            Mode::Permits(_) | Mode::Exclusive | Mode::Shared => None,
+        });
+        for (sequence, asked) in beyond.collect::<Vec<_>>() {
             let refusal = Refusal::LimitExceeded { lock: key.clone(), limit, asked };
             self.end_wait_as(key, sequence, WaitEndReason::Impossible, Outcome::Refused(refusal));
         }
     }
+}
+
+/// Completes the hold of the successor: it keeps the lock closed as long as the old hold would have, or longer if its
+/// own request chose so.
+fn successor_of(old: &Holder, mut next: Holder) -> Holder {
+    let closed_until = old.closed_until().max(next.closed_until());
+    if closed_until.is_some() {
+        next.extras_mut().closed_until = closed_until;
+    }
+    next
 }

@@ -12,14 +12,6 @@ use crate::model::{
 };
 use crate::state::{Finished, Holder, Purpose, Waiter};
 
-pub(super) struct EndCause {
-    pub(super) reason: EndReason,
-    /// The answer to a repeated request. `None` for the standard answer, which says that the hold ended.
-    pub(super) answer: Option<Outcome>,
-    /// If the hold was broken: the caller that broke it, and its reason.
-    pub(super) broken: Option<(Principal, Reason)>,
-}
-
 impl Machine {
     /// Looks at every changed queue until nothing more can be granted: the waiter with the lowest sequence number
     /// first, over all locks. A waiter that has timed out is ended and never granted.
@@ -147,18 +139,23 @@ impl Machine {
     /// Ends a hold. A repetition of its request gets `answer`; for `None`, the answer that the hold ended for this
     /// reason.
     pub(super) fn end_hold(&mut self, key: &LockKey, token: FencingToken, reason: EndReason, answer: Option<Outcome>) {
-        self.end_hold_as(key, token, EndCause { reason, answer, broken: None });
+        self.end_hold_as(key, token, reason, answer, None);
     }
 
-    /// Like [`end_hold`](Self::end_hold), but also for a hold that another client broke.
-    pub(super) fn end_hold_as(&mut self, key: &LockKey, token: FencingToken, ending: EndCause) {
-        let EndCause { reason, answer, broken } = ending;
+    /// Like [`end_hold`](Self::end_hold). If the hold was broken, `broken` is the caller that broke it, and its reason.
+    pub(super) fn end_hold_as(
+        &mut self,
+        key: &LockKey,
+        token: FencingToken,
+        reason: EndReason,
+        answer: Option<Outcome>,
+        broken: Option<(Principal, Reason)>,
+    ) {
         let Some(holder) = self.state.remove_holder(key, token) else { return };
-        self.claim_changes(key, holder.request.claim);
+        let (claim, mode) = (holder.request.claim, holder.request.mode);
+        self.claim_changes(key, claim);
         self.document_freed(key, token, &holder);
         self.check_queue(key, 0);
-        let mode = holder.request.mode;
-        let claim = holder.request.claim;
         let held_ms = self.state.globals.now.ms_since(holder.since);
         let is_broken = broken.is_some();
         let kind = match (reason, broken) {
@@ -185,17 +182,9 @@ impl Machine {
         }
     }
 
-    /// Removes a waiter from its queue without a grant.
+    /// Removes a waiter from its queue without a grant. A repetition of its request gets the answer *withdrawn*.
     pub(super) fn end_wait(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason) {
-        let answer = match why {
-            WaitEndReason::TimedOut => Outcome::TimedOut,
-            WaitEndReason::Withdrawn
-            | WaitEndReason::SessionEnded
-            | WaitEndReason::HoldEnded
-            | WaitEndReason::Impossible
-            | WaitEndReason::Deadlock => Outcome::Withdrawn,
-        };
-        self.end_wait_as(key, sequence, why, answer);
+        self.end_wait_as(key, sequence, why, Outcome::Withdrawn);
     }
 
     /// Like [`end_wait`](Self::end_wait), but with this answer to a repeated request.
@@ -213,7 +202,7 @@ impl Machine {
     }
 
     /// Removes a waiter from one queue.
-    pub(super) fn end_wait_at(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
+    fn end_wait_at(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
         let Some(waiter) = self.remove_waiter(key, sequence) else { return };
         self.check_queue(key, sequence);
         let subject = Subject::wait(key, waiter.request.claim);
@@ -224,8 +213,7 @@ impl Machine {
     pub(super) fn remove_waiter(&mut self, key: &LockKey, sequence: u64) -> Option<Waiter> {
         let claim = self.state.waiter(key, sequence)?.request.claim;
         self.claim_changes(key, claim);
-        let waiter = self.state.remove_waiter(key, sequence)?;
-        Some(waiter)
+        self.state.remove_waiter(key, sequence)
     }
 
     /// Records the answer of a claim that neither waits nor holds any more, in its request or its take. A take has a

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Machine;
-use super::grant::EndCause;
 use crate::faults::{self, Fault};
 use crate::limits;
 use crate::model::{
@@ -95,8 +94,7 @@ impl Machine {
         record.attachment += 1;
         let attachment = Attachment(record.attachment);
         if faults::on(Fault::AttachDropsHolds) {
-            let claims: Vec<_> =
-                session.active.values().flatten().map(|(lock, claim)| (lock.clone(), *claim)).collect();
+            let claims: Vec<_> = session.claims().map(|(_, lock, claim)| (lock.clone(), claim)).collect();
             for (lock, claim) in claims {
                 if let ClaimState::Holding(token) = claim {
                     self.end_hold(&lock, token, EndReason::Expired, None);
@@ -191,8 +189,8 @@ impl Machine {
         let SessionRecord { namespace, principal, handle, .. } = session.record;
         let deadline = self.state.globals.now.after_ms(limits::TOMBSTONE_MS);
         let why = broken.map(|(_, why)| why.clone());
-        let (within, text) = (namespace.clone(), why.clone());
-        let tombstone = Tombstone { namespace: within, principal, handle, reason, why: text, deadline };
+        let tombstone =
+            Tombstone { namespace: namespace.clone(), principal, handle, reason, why: why.clone(), deadline };
         self.state.insert_tombstone(id, tombstone);
         let claims = session.active.into_iter().flat_map(|(_, locks)| locks);
         for (lock, state) in claims {
@@ -202,7 +200,7 @@ impl Machine {
                 ClaimState::Holding(token) => {
                     let broken = broken.map(|(by, why)| (by.clone(), why.clone()));
                     let is_broken = broken.is_some();
-                    self.end_hold_as(&lock, token, EndCause { reason, answer: None, broken });
+                    self.end_hold_as(&lock, token, reason, None, broken);
                     if is_broken {
                         // Opens what the hold gave up before, as a break does.
                         self.end_delay(&lock, token);
