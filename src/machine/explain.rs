@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::Machine;
 use crate::limits::{EXPLAINED_OBSTACLES_MAX, EXPLAINED_WAITS_MAX};
 use crate::model::{
-    About, ExplainedWait, Explanation, FencingToken, Health, LockKey, Mode, Obstacle, Participant, SessionId,
-    WaitReason,
+    About, ExplainedWait, Explanation, FencingToken, Health, LockKey, Obstacle, Participant, SessionId, WaitReason,
 };
 use crate::state::{ClaimState, HEAD, Holder, OwnerKey, Purpose, Waiter};
 
@@ -21,9 +20,8 @@ struct Found {
     /// Waits that were explained or will be. The lock is set only for upgrades, which all share one sequence number.
     seen: BTreeSet<(u64, Option<LockKey>)>,
     work: VecDeque<Wait>,
-    /// Owners whose own waits were searched for and that wait for something.
-    busy: BTreeSet<OwnerKey>,
-    idle: BTreeSet<OwnerKey>,
+    /// Whether an owner waits for something, for each owner whose waits were searched for.
+    busy: BTreeMap<OwnerKey, bool>,
     ends: BTreeSet<(LockKey, FencingToken)>,
 }
 
@@ -120,12 +118,10 @@ impl Machine {
     /// ahead. Returns whether something was left out because of the bounds.
     fn obstacles(&self, into: &mut Vec<Obstacle>, key: &LockKey, sequence: u64, waiter: &Waiter) -> bool {
         let Some(lock) = self.state.lock(key) else { return false };
-        let upgrades = |token: &FencingToken| waiter.purpose == Purpose::Upgrade(*token);
         let before = into.len();
         if !lock.admits(waiter.request.mode) || matches!(waiter.purpose, Purpose::Upgrade(_)) {
             let holders = lock.holders.iter();
-            let blocking = holders
-                .filter(|(token, holder)| holder.request.mode.conflicts_with(waiter.request.mode) && !upgrades(token));
+            let blocking = holders.filter(|(token, holder)| waiter.waits_for(**token, holder.request.mode));
             into.extend(blocking.take(EXPLAINED_OBSTACLES_MAX).map(|(token, holder)| self.held(key, *token, holder)));
             into.extend(self.closed(key).take(EXPLAINED_OBSTACLES_MAX));
         }
@@ -134,13 +130,8 @@ impl Machine {
             Some(_) | None => BTreeMap::new(),
         };
         let left = EXPLAINED_OBSTACLES_MAX.saturating_sub(into.len() - before);
-        let mut ahead = lock.queue.range(..sequence).rev().filter(|(at, other)| {
-            let both_barge = waiter.barges() && other.barges();
-            let fair = waiter.barges() && other.purpose == Purpose::Hold;
-            !both_barge
-                && (fair || other.request.mode.conflicts_with(waiter.request.mode))
-                && !passable.contains_key(at)
-        });
+        let nearest = lock.queue.range(..sequence).rev();
+        let mut ahead = nearest.filter(|(at, other)| waiter.way().is_blocked_by(other) && !passable.contains_key(at));
         for (at, other) in ahead.by_ref().take(left) {
             let who = self.waiting(other);
             into.push(Obstacle { lock: key.clone(), why: WaitReason::StandsAhead, sequence: Some(*at), who });
@@ -152,8 +143,8 @@ impl Machine {
     /// nothing.
     fn follow(&self, found: &mut Found, who: &Participant) -> bool {
         let Some(party) = who.session.zip(who.owner.clone()) else { return false };
-        if found.busy.contains(&party) || found.idle.contains(&party) {
-            return found.busy.contains(&party);
+        if let Some(busy) = found.busy.get(&party) {
+            return *busy;
         }
         let children = self.state.index.owners.get(&party).into_iter().flat_map(|owned| owned.children.keys().cloned());
         let children: Vec<_> = children.take(EXPLAINED_OBSTACLES_MAX).collect();
@@ -162,11 +153,7 @@ impl Machine {
         let waits: Vec<Wait> = own.into_iter().chain(nested).take(EXPLAINED_WAITS_MAX).collect();
         let busy = !waits.is_empty();
         waits.into_iter().for_each(|wait| found.add(wait));
-        if busy {
-            found.busy.insert(party)
-        } else {
-            found.idle.insert(party)
-        };
+        found.busy.insert(party, busy);
         busy
     }
 
@@ -205,14 +192,13 @@ impl Machine {
 
     fn waiting(&self, waiter: &Waiter) -> Participant {
         let session = waiter.request.claim.session();
-        let mode: Mode = waiter.request.mode;
         let ends = self.state.session_deadline(session).into_iter().chain(waiter.deadline).min();
         Participant {
             session,
             owner: waiter.request.owner.clone(),
             metadata: (*waiter.request.metadata).clone(),
             token: None,
-            mode,
+            mode: waiter.request.mode,
             since: waiter.since,
             health: self.health(session),
             ends,
