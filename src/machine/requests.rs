@@ -5,8 +5,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Machine;
 use crate::limits;
 use crate::model::{
-    Access, Acquire, Alter, Alteration, Claim, Extras, Fairness, Grab, Metadata, Mode, Namespace, OnDeadlock, Outcome,
-    Reentry, Refusal, Release, RequestId, SessionId, TakeLease,
+    Access, Acquire, Alter, Alteration, Claim, EndReason, Extras, Fairness, Grab, Metadata, Mode, Namespace,
+    OnDeadlock, Outcome, Reentry, Refusal, Release, RequestId, SessionId, TakeLease,
 };
 use crate::state::{Finished, RecordKey, Session};
 
@@ -37,7 +37,7 @@ impl Machine {
         let now = self.state.globals.now;
         let deadline = self.state.session(id).map(|session| session.record.deadline);
         if deadline.is_some_and(|deadline| deadline < now) {
-            self.end_session(id, crate::model::EndReason::Expired);
+            self.end_session(id, EndReason::Expired);
             self.grant_ready();
         } else if deadline.is_some() {
             return Ok(());
@@ -79,21 +79,16 @@ impl Machine {
         if number < session.record.window_floor || limits::OWN_REQUESTS_MIN <= number {
             return;
         }
-        let before = session.finished.insert(number, done);
-        let mut forgotten = None;
+        match session.finished.insert(number, done) {
+            Some(_) => self.state.dirty.touched(RecordKey::Finished(id, number)),
+            None => self.state.dirty.born(RecordKey::Finished(id, number)),
+        }
         if session.finished.len() > limits::REQUESTS_REMEMBERED_MAX
             && let Some((lowest, _)) = session.finished.pop_first()
         {
             session.record.window_floor = session.record.window_floor.max(lowest + 1);
-            forgotten = Some(lowest);
-        }
-        match before {
-            Some(_) => self.state.dirty.touched(RecordKey::Finished(id, number)),
-            None => self.state.dirty.born(RecordKey::Finished(id, number)),
-        }
-        if let Some(lowest) = forgotten {
             self.state.dirty.gone(RecordKey::Finished(id, lowest));
-            self.state.mark(RecordKey::Session(id));
+            self.state.dirty.touched(RecordKey::Session(id));
         }
     }
 
