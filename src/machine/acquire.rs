@@ -89,7 +89,7 @@ impl Machine {
         let more = more.checked_sub(1).ok_or(Refusal::Quota { what: QuotaKind::LocksOfSet, limit })?;
         self.quotas.one_more(QuotaKind::LocksOfSet, more)?;
         let entered = self.reentry(asking)?;
-        let live = self.state.session(acquire.request.session).map_or(0, |session| session.locks() as u64);
+        let live = self.state.session(acquire.request.session).map_or(0, |session| session.locks as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live + more)?;
         match entered {
             Some(token) => Ok(Admission::Enter(token)),

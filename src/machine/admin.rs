@@ -42,7 +42,7 @@ impl Machine {
     /// The report that a break would return now.
     pub(super) fn would_break(&self, key: &LockKey, token: FencingToken) -> Result<BreakReport, Refusal> {
         let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
-            return Err(self.not_held(key, |_| false));
+            return Err(self.not_proven(key));
         };
         Ok(BreakReport { done: false, holder, last_seen, next: self.next_after(key, token) })
     }
@@ -98,7 +98,7 @@ impl Machine {
     ) -> Result<Outcome, Refusal> {
         let holder = self.state.holder(key, token);
         let Some(claim) = holder.map(|holder| holder.request.claim) else {
-            return Err(self.not_held(key, |_| false));
+            return Err(self.not_proven(key));
         };
         let kind = EventKind::RevokeRequested { by: by.clone(), why: why.clone() };
         self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), kind);
@@ -149,7 +149,7 @@ impl Machine {
     /// The successor's hold: made from its waiting request if it has one, otherwise a copy of the current hold.
     fn successor(&self, key: &LockKey, from: FencingToken, to: SessionId) -> Result<Holder, Refusal> {
         let lock = self.state.lock(key).ok_or_else(|| Refusal::NotHeld { lock: key.clone() })?;
-        let old = lock.holders.get(&from).ok_or_else(|| self.not_held(key, |_| false))?;
+        let old = lock.holders.get(&from).ok_or_else(|| self.not_proven(key))?;
         let not_accepted = || Refusal::NotAccepted { lock: key.clone(), session: to };
         let session = self.state.session(to).filter(|session| session.record.namespace == key.namespace);
         let session = session.ok_or_else(not_accepted)?;
@@ -162,7 +162,7 @@ impl Machine {
         if !session.record.accepts_hand_over {
             return Err(not_accepted());
         }
-        self.quotas.one_more(QuotaKind::LocksOfSession, session.locks() as u64)?;
+        self.quotas.one_more(QuotaKind::LocksOfSession, session.locks as u64)?;
         let number = limits::OWN_REQUESTS_MIN | (self.state.globals.tokens + 1);
         let request = Request {
             claim: Claim::Request(RequestId { session: to, number }),
@@ -183,7 +183,7 @@ impl Machine {
         let alone =
             |waiter: &Waiter| waiter.purpose == Purpose::Hold && waiter.request.claim.session() == Some(session);
         let session = self.state.session(session)?;
-        if queue.len() < session.locks() {
+        if queue.len() < session.locks {
             let mut waiters = queue.iter().inspect(|_| looked_at());
             return waiters.find(|(_, waiter)| alone(waiter)).map(|(sequence, _)| *sequence);
         }

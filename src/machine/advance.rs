@@ -166,7 +166,7 @@ impl<'m> Replay<'m> {
             return Rc::clone(known);
         }
         let found = Rc::new(self.machine.find_contested_claims(session));
-        self.spend(1 + self.machine.state.session(session).map_or(0, |session| session.locks()));
+        self.spend(1 + self.machine.state.session(session).map_or(0, |session| session.locks));
         self.contested.insert(session, Rc::clone(&found));
         found
     }

@@ -156,7 +156,7 @@ impl Machine {
         match target {
             RenewalTarget::Session(id) => self.state.session(*id).is_none().then(|| self.session_ended(*id)),
             RenewalTarget::Lease { lock, handle, lease_ms } => {
-                let missing = || self.lease_of(lock, handle).is_none().then(|| self.not_held(lock, |_| false));
+                let missing = || self.lease_of(lock, handle).is_none().then(|| self.not_proven(lock));
                 self.lease_in_bounds(DurationField::Lease, *lease_ms).err().or_else(missing)
             }
             RenewalTarget::Hold { lock, session, token, lease_ms } => {

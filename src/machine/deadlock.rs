@@ -225,7 +225,7 @@ impl Machine {
         let sessions: BTreeSet<SessionId> = sessions.into_iter().chain(several.map(|(_, id)| *id)).collect();
         let mut owners = BTreeSet::new();
         for session in sessions.iter().filter_map(|id| self.state.session(*id)) {
-            self.deadlock_steps_left = self.deadlock_steps_left.saturating_sub(session.locks());
+            self.deadlock_steps_left = self.deadlock_steps_left.saturating_sub(session.locks);
             if self.deadlock_steps_left == 0 {
                 self.deadlock_checks_skipped += 1;
                 break;

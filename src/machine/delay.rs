@@ -140,14 +140,15 @@ impl Machine {
         if self.handle_of_loser(delayed) != Some(handle) {
             return Err(Refusal::WrongHandle);
         }
-        let live = self.state.session(change.session()).map_or(0, |session| session.locks() as u64);
+        let live = self.state.session(change.session()).map_or(0, |session| session.locks as u64);
         self.quotas.one_more(QuotaKind::LocksOfSession, live)?;
         let holders = self.state.lock(change.key).map_or(0, |lock| lock.holders.len() as u64);
         self.quotas.one_more(QuotaKind::HoldersOfLock, holders)
     }
 
     /// The refusal of an exclusive try for a lock that is held, awaited or kept closed.
-    pub(super) fn held_or_kept_closed(&self, key: &LockKey) -> Refusal {
+    #[must_use]
+    pub fn held_or_kept_closed(&self, key: &LockKey) -> Refusal {
         self.held_by_another(key, Mode::Exclusive, None)
     }
 

@@ -84,7 +84,7 @@ impl Machine {
 
     fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
-        let known = self.known_take(key, ts.take()).ok_or_else(|| self.not_held(key, |_| false))?;
+        let known = self.known_take(key, ts.take()).ok_or_else(|| self.not_proven(key))?;
         let outcome = self.take_outcome(key, known);
         let KnownLease::Holds(token, _) = known else { return Ok(outcome) };
         let holder = self.state.holder_mut(key, token);
@@ -180,7 +180,7 @@ impl Machine {
         value: Option<&LockValue>,
     ) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
-        let token = self.proven_hold(key, handle).ok_or_else(|| self.not_held(key, |_| false))?;
+        let token = self.proven_hold(key, handle).ok_or_else(|| self.not_proven(key))?;
         let now = self.state.holder(key, token).and_then(|holder| holder.request.choices().value.as_ref());
         if now != seen {
             return Err(Refusal::Changed { lock: key.clone(), value: now.cloned() });

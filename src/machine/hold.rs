@@ -45,9 +45,8 @@ impl Machine {
             Alteration::ReturnPermits { token, count } => self.return_permits(&change, *token, *count),
         };
         let outcome = outcome.unwrap_or_else(Outcome::Refused);
-        let lives =
-            self.state.session(alter.request.session).is_some_and(|session| session.is_active(alter.request.number));
-        if lives { outcome } else { self.finish(alter.request, fingerprint, outcome) }
+        let is_active = self.state.claims_of(alter.request).next().is_some();
+        if is_active { outcome } else { self.finish(alter.request, fingerprint, outcome) }
     }
 
     /// The session's own hold with this token, or the refusal if there is none.
@@ -58,21 +57,18 @@ impl Machine {
     }
 
     pub(super) fn release(&mut self, release: &Release) -> Outcome {
-        let (id, fingerprint) = (release.request.session, of_release(release));
+        let fingerprint = of_release(release);
         let namespace = match self.begin(release.request, release.answered_below, fingerprint) {
             Ok(namespace) => namespace,
             Err(known) => return known,
         };
         let key = LockKey { namespace, name: release.name.clone() };
         self.expire_due_at(&key);
-        let holder = self.state.holder(&key, release.token);
-        let outcome = match holder.map(|holder| holder.request.claim.session()) {
-            Some(Some(owner)) if owner == id => {
-                Outcome::Released { left: self.release_once(&key, release.token, release.acquire) }
-            }
-            Some(_) | None => {
-                Outcome::Refused(self.not_held(&key, |holder| holder.request.claim.session() == Some(id)))
-            }
+        let mine = |holder: &Holder| holder.request.claim.session() == Some(release.request.session);
+        let outcome = if self.state.holder(&key, release.token).is_some_and(mine) {
+            Outcome::Released { left: self.release_once(&key, release.token, release.acquire) }
+        } else {
+            Outcome::Refused(self.not_held(&key, mine))
         };
         self.finish(release.request, fingerprint, outcome)
     }
@@ -91,6 +87,12 @@ impl Machine {
             }
             Some(number) => self.leave_hold(key, token, number, Outcome::HoldEnded { reason: EndReason::Released }),
         }
+    }
+
+    /// The refusal of a caller that proves no hold of the lock, such as a confirmation with an unknown `ts`.
+    #[must_use]
+    pub fn not_proven(&self, key: &LockKey) -> Refusal {
+        self.not_held(key, |_| false)
     }
 
     /// The refusal of a caller that proves no hold: it names another holder of the lock, or says that the lock is not

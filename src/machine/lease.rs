@@ -230,7 +230,7 @@ impl Machine {
     ) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
         self.too_late(since)?;
-        let (token, _) = self.lease_of(key, handle).ok_or_else(|| self.not_held(key, |_| false))?;
+        let (token, _) = self.lease_of(key, handle).ok_or_else(|| self.not_proven(key))?;
         self.end_hold(key, token, EndReason::Released, None);
         Ok(Outcome::Released { left: 0 })
     }

@@ -5,7 +5,7 @@ use super::lease::KnownLease;
 use super::requests::{of_alter, of_release};
 use crate::model::{
     Alter, Alteration, Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName,
-    Mode, Namespace, OpenSession, Outcome, Principal, Refusal, Release, RequestId, SessionId,
+    Mode, Namespace, OpenSession, Outcome, Principal, Release, RequestId, SessionId,
 };
 use crate::state::{ClaimState, Holder, WhichHeld, looked_at};
 
@@ -203,18 +203,6 @@ impl Machine {
             let ClaimState::Holding(token) = state else { return false };
             self.state.holder(lock, token).is_some_and(|holder| holder.was_upgraded_by(request.number))
         })
-    }
-
-    /// The refusal of a grab with a `ts` that is not known, of a lock that is held.
-    #[must_use]
-    pub fn refusal_of_grab(&self, lock: &LockKey) -> Refusal {
-        self.held_or_kept_closed(lock)
-    }
-
-    /// The refusal of a confirmation with a `ts` that is not known.
-    #[must_use]
-    pub fn refusal_of_confirm(&self, lock: &LockKey) -> Refusal {
-        self.not_held(lock, |_| false)
     }
 
     /// The held documents that this command would overtake or unlock, each with its principal. They are found one by

@@ -46,7 +46,7 @@ impl Machine {
     pub fn would_queue(&self, acquire: &Acquire) -> bool {
         let id = acquire.request.session;
         let Some(session) = self.state.session(id) else { return false };
-        if acquire.patience == Patience::Try || limits::CLAIMS_LOOKED_AT_MAX < session.locks() {
+        if acquire.patience == Patience::Try || limits::CLAIMS_LOOKED_AT_MAX < session.locks {
             return false;
         }
         let Some((name, access)) = acquire.locks.only() else { return false };

@@ -185,7 +185,7 @@ impl Machine {
     fn end_session_as(&mut self, id: SessionId, reason: EndReason, broken: Option<(&Principal, &Reason)>) -> usize {
         self.end_overdue_claims(id);
         let Some(session) = self.state.remove_session(id) else { return 0 };
-        let ended = session.locks() + 1;
+        let ended = session.locks + 1;
         let SessionRecord { namespace, principal, handle, .. } = session.record;
         let deadline = self.state.globals.now.after_ms(limits::TOMBSTONE_MS);
         let why = broken.map(|(_, why)| why.clone());

@@ -188,7 +188,7 @@ impl Authorizer {
             DocumentCommand::Grab(Grab { lock, ts, .. }) => {
                 let another = owners().any(|(_, owner)| !self.owns(lock, owner));
                 self.need(if another { Right::Admin } else { Right::Lock }, lock)?;
-                let unknown = || Outcome::Refused(machine.refusal_of_grab(lock));
+                let unknown = || Outcome::Refused(machine.held_or_kept_closed(lock));
                 Ok(self.is_anothers_take(machine, lock, *ts).then(unknown))
             }
             DocumentCommand::Unlock { namespace, name, .. } => {
@@ -205,7 +205,7 @@ impl Authorizer {
             DocumentCommand::RemoveExpired { lock, .. } => self.need(Right::Lock, lock).map(|()| None),
             DocumentCommand::Confirm { lock, ts } => {
                 self.need(Right::Lock, lock)?;
-                let unknown = || Outcome::Refused(machine.refusal_of_confirm(lock));
+                let unknown = || Outcome::Refused(machine.not_proven(lock));
                 Ok(self.is_anothers_take(machine, lock, *ts).then(unknown))
             }
             DocumentCommand::SwapValue { lock, handle, .. } => {

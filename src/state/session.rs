@@ -67,7 +67,7 @@ pub(crate) struct Session {
     pub(crate) record: SessionRecord,
     /// The session's requests that wait or hold, each with its lock or the locks of its set. Derived from the locks.
     pub(crate) active: SmallMap<u64, SmallMap<LockKey, ClaimState>>,
-    /// The number of locks in `active`, over all requests.
+    /// The number of locks in `active`. A lock counts once for each of its requests.
     pub(crate) locks: usize,
     /// The session's finished requests that may be repeated.
     pub(crate) finished: SmallMap<u64, Finished>,
@@ -146,16 +146,6 @@ impl Session {
     /// Whether more than one of its requests waits or holds.
     pub(crate) fn has_several(&self) -> bool {
         1 < self.active.len()
-    }
-
-    /// The number of locks that its requests wait for or hold. A lock counts once for each of its requests.
-    pub(crate) fn locks(&self) -> usize {
-        self.locks
-    }
-
-    /// Whether this request waits or holds.
-    pub(crate) fn is_active(&self, number: u64) -> bool {
-        self.active.contains_key(&number)
     }
 
     /// The session's own metadata if the given one equals it, as for most requests, so that both share one copy.
