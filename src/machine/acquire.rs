@@ -231,26 +231,20 @@ impl Machine {
         Waiter { request, since, deadline, lease, purpose, tries }
     }
 
-    /// Withdraws what a request holds, and returns the outcome. A granted upgrade is not withdrawn: its grant is the
-    /// outcome, because the shared hold that its caller knows has ended.
+    /// Withdraws what a request holds, and returns the outcome. The hold stays if other requests of its owner have it
+    /// too. A granted upgrade is not withdrawn: its grant is the outcome, because the shared hold that its caller knows
+    /// has ended.
     fn withdraw_hold(&mut self, key: &LockKey, token: FencingToken, number: u64) -> Outcome {
-        let holder = self.state.holder(key, token);
-        let Some(holder) = holder else { return Outcome::Withdrawn };
+        let Some(holder) = self.state.holder(key, token) else { return Outcome::Withdrawn };
         if holder.was_upgraded_by(number) {
             return Outcome::Granted(holder.grant(token, number));
         }
-        self.give_back(key, token, number);
-        Outcome::Withdrawn
-    }
-
-    /// Releases a hold that was withdrawn, or removes the request from it if other requests of its owner hold it too.
-    fn give_back(&mut self, key: &LockKey, token: FencingToken, number: u64) {
-        let holder = self.state.holder(key, token);
-        if holder.is_some_and(|holder| 1 < holder.depth()) {
+        if 1 < holder.depth() {
             self.leave_hold(key, token, number, Outcome::Withdrawn);
         } else {
             self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
         }
+        Outcome::Withdrawn
     }
 
     /// Cancels a request: removes it from its queues, or releases it if it was granted. An unseen number is used up, so

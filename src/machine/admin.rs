@@ -41,9 +41,7 @@ impl Machine {
 
     /// The report that a break would return now.
     pub(super) fn would_break(&self, key: &LockKey, token: FencingToken) -> Result<BreakReport, Refusal> {
-        let Some((holder, last_seen)) = self.held_or_closed(key, token) else {
-            return Err(self.not_proven(key));
-        };
+        let (holder, last_seen) = self.held_or_closed(key, token).ok_or_else(|| self.not_proven(key))?;
         Ok(BreakReport { done: false, holder, last_seen, next: self.next_after(key, token) })
     }
 
@@ -81,11 +79,9 @@ impl Machine {
     /// The hold with this token, or the ended hold that still keeps the name closed, and the time of its session's last
     /// renewal.
     fn held_or_closed(&self, key: &LockKey, token: FencingToken) -> Option<(HolderView, Option<LogTime>)> {
-        let lock = self.state.lock(key)?;
-        let closed = || lock.delays.get(&token).map(|delayed| (delayed.holder.request.claim, delayed.view(token)));
-        let held = lock.holders.get(&token).map(|holder| holder.request.claim).zip(self.view_of(key, token));
-        let (claim, view) = held.or_else(closed)?;
-        let session = claim.session().and_then(|id| self.state.session(id));
+        let closed = || Some(self.state.delayed(key, token)?.view(token));
+        let view = self.view_of(key, token).or_else(closed)?;
+        let session = view.session.and_then(|id| self.state.session(id));
         Some((view, session.map(|session| session.record.renewed)))
     }
 
@@ -96,10 +92,7 @@ impl Machine {
         token: FencingToken,
         why: &Reason,
     ) -> Result<Outcome, Refusal> {
-        let holder = self.state.holder(key, token);
-        let Some(claim) = holder.map(|holder| holder.request.claim) else {
-            return Err(self.not_proven(key));
-        };
+        let claim = self.state.holder(key, token).ok_or_else(|| self.not_proven(key))?.request.claim;
         let kind = EventKind::RevokeRequested { by: by.clone(), why: why.clone() };
         self.event(Some(key.namespace.clone()), Subject::hold(key, claim, token), kind);
         Ok(Outcome::Done)

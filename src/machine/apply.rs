@@ -1,7 +1,5 @@
 //! The order within an entry: first renewals, then everything that is due, then the commands.
 
-use std::sync::Arc;
-
 use super::{Applied, Machine};
 use crate::faults::{self, Fault};
 use crate::limits;
@@ -37,9 +35,7 @@ impl Machine {
         let mut applied = Applied {
             renewals: Vec::with_capacity(entry.renewals.len()),
             commands: Vec::with_capacity(entry.commands.len()),
-            events: Arc::default(),
-            deadlocks: Vec::new(),
-            handed_over: Vec::new(),
+            ..Applied::default()
         };
         for renewal in &entry.renewals {
             let outcome = self.renew(renewal, previous).unwrap_or_else(Outcome::Refused);
@@ -52,8 +48,9 @@ impl Machine {
             applied.commands.push(self.reply(submission.command.session(), outcome));
             decided(&applied);
         }
-        self.state.globals.newest_event =
-            self.events.last().map_or(self.state.globals.newest_event, |event| event.position);
+        if let Some(newest) = self.events.last() {
+            self.state.globals.newest_event = newest.position;
+        }
         applied.events = self.events.drain(..).collect();
         applied.deadlocks = std::mem::take(&mut self.deadlocks);
         applied.handed_over = std::mem::take(&mut self.handed_over);
@@ -178,15 +175,7 @@ impl Machine {
         let why = self.state.tombstones.get(&session).and_then(|tombstone| tombstone.why.clone());
         Refusal::SessionEnded { session, reason: self.end_of(session), why }
     }
-}
 
-/// Whether a newer renewal of the same session or lease was applied before this delayed one, which would undo the newer
-/// one. A client that does not number its renewals sends 0, and such a renewal always applies.
-pub(super) fn is_overtaken(attempt: u64, newest: u64) -> bool {
-    attempt != 0 && attempt < newest
-}
-
-impl Machine {
     /// The newest announcement of this node.
     #[must_use]
     pub fn announced(&self, node: u64) -> Option<&Announcement> {
@@ -200,7 +189,7 @@ impl Machine {
 
     /// Records what a node announces. The first announcement fixes the node's disk permanently; the rest may change
     /// later.
-    pub(super) fn announce(&mut self, announcement: &Announcement) -> Result<Outcome, Refusal> {
+    fn announce(&mut self, announcement: &Announcement) -> Result<Outcome, Refusal> {
         if self.state.nodes.get(&announcement.node).is_some_and(|known| known.disk != announcement.disk) {
             return Err(Refusal::OtherDisk { node: announcement.node });
         }
@@ -216,7 +205,7 @@ impl Machine {
     }
 
     /// Raises the cluster's feature level to one that every voter supports. It never lowers the level.
-    pub(super) fn raise_features(&mut self, raise: &RaiseFeatures) -> Result<Outcome, Refusal> {
+    fn raise_features(&mut self, raise: &RaiseFeatures) -> Result<Outcome, Refusal> {
         for node in &raise.voters {
             let supports = self.state.nodes.get(node).map(|announcement| announcement.features);
             if supports.is_none_or(|level| level < raise.to) {
@@ -226,4 +215,10 @@ impl Machine {
         self.state.globals.feature_level = self.state.globals.feature_level.max(raise.to);
         Ok(Outcome::Done)
     }
+}
+
+/// Whether a newer renewal of the same session or lease was applied before this delayed one, which would undo the newer
+/// one. A client that does not number its renewals sends 0, and such a renewal always applies.
+pub(super) fn is_overtaken(attempt: u64, newest: u64) -> bool {
+    attempt != 0 && attempt < newest
 }

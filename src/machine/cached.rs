@@ -88,18 +88,14 @@ impl Machine {
         self.state.index.change_recalled(session, token, Change::Went);
     }
 
-    /// The tokens of this session's recalled holds, in ascending order.
-    pub(super) fn recalled_of(&self, session: SessionId) -> Vec<FencingToken> {
-        self.state.index.recalled.get(&session).into_iter().flatten().copied().collect()
-    }
-
-    /// The recalled holds that an answer to this session carries.
+    /// The recalled holds that an answer to this session carries: their tokens, in ascending order.
     pub(super) fn recalled_with(&self, session: Option<SessionId>, outcome: &Outcome) -> Vec<FencingToken> {
         let carries = matches!(
             outcome,
             Outcome::Granted(_) | Outcome::GrantedSet(_) | Outcome::Renewed { .. } | Outcome::Attached { .. }
         );
-        session.filter(|_| carries).map_or(Vec::new(), |session| self.recalled_of(session))
+        let recalled = session.filter(|_| carries).and_then(|session| self.state.index.recalled.get(&session));
+        recalled.into_iter().flatten().copied().collect()
     }
 
     /// The answer to a wait that has timed out. A try is refused, with the holder of the lock.

@@ -29,13 +29,8 @@ impl Machine {
     /// close a cycle.
     pub(super) fn check_holder(&mut self, key: &LockKey, token: FencingToken) {
         let Some(owner) = self.state.holder(key, token).and_then(Holder::endless_owner) else { return };
-        if self
-            .state
-            .index
-            .owners
-            .get(&owner)
-            .is_some_and(|owned| !owned.waits.is_empty() || !owned.children.is_empty())
-        {
+        let owned = self.state.index.owners.get(&owner);
+        if owned.is_some_and(|owned| !owned.waits.is_empty() || !owned.children.is_empty()) {
             self.to_check.owners.insert(owner);
         }
     }
@@ -282,8 +277,7 @@ impl Walk<'_> {
             for (key, token) in &owned.holds {
                 let Some(lock) = self.machine.state.lock(key) else { continue };
                 for waiter in lock.queue.values().filter(|waiter| waiter.purpose != Purpose::Upgrade(*token)) {
-                    self.step()?;
-                    lock.endless_wait(waiter).map_or(ControlFlow::Continue(()), |other| self.meet(first, &other))?;
+                    self.meet_waiter(first, lock, waiter)?;
                 }
                 self.step()?;
             }
@@ -291,8 +285,7 @@ impl Walk<'_> {
                 let Some(lock) = self.machine.state.lock(key) else { continue };
                 self.waits_among_sets(lock, *place)?;
                 for (_, waiter) in lock.queue.range(place.saturating_add(1)..) {
-                    self.step()?;
-                    lock.endless_wait(waiter).map_or(ControlFlow::Continue(()), |other| self.meet(first, &other))?;
+                    self.meet_waiter(first, lock, waiter)?;
                 }
                 self.step()?;
             }
@@ -303,6 +296,12 @@ impl Walk<'_> {
     fn step(&mut self) -> ControlFlow<Possible> {
         self.steps += 1;
         if self.steps <= CYCLE_STEPS_WALKED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(Possible) }
+    }
+
+    /// Adds the owner of a wait behind a claim of the walk, if the wait does not end automatically.
+    fn meet_waiter(&mut self, first: &OwnerKey, lock: &Lock, waiter: &Waiter) -> ControlFlow<Possible> {
+        self.step()?;
+        lock.endless_wait(waiter).map_or(ControlFlow::Continue(()), |other| self.meet(first, &other))
     }
 
     /// Adds an owner that waits for an owner of the walk.

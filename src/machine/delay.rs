@@ -103,8 +103,8 @@ impl Machine {
         let (principal, fingerprint) = (change.principal.clone(), change.fingerprint);
         let whole = closed.request.mode;
         let request = Request { claim, mode, principal, fingerprint, ..closed.request };
-        let deadline = lease_ms.map(|lease_ms| self.state.globals.now.after_ms(lease_ms));
-        let lease = deadline.map(|deadline| Lease { handle: None, deadline, attempt: 0 });
+        let now = self.state.globals.now;
+        let lease = lease_ms.map(|ms| Lease { handle: None, deadline: now.after_ms(ms), attempt: 0 });
         let holder = Holder { lease, extras: closed.extras, ..Holder::new(request, &self.state.globals) };
         let new = self.next_token();
         self.granted(key, new, EventKind::Resumed { from: token, mode }, &holder, self.at_once(Fairness::Fair));

@@ -13,8 +13,11 @@ use crate::limits;
 use crate::model::{
     Claim, DocumentCommand, DocumentId, EndReason, Fairness, FencingToken, Grab, Grant, Handle, Kind, LockKey,
     LockName, LockValue, LogTime, Mode, Namespace, Outcome, Patience, Principal, ProcessId, QuotaKind, Refusal,
+    WallTime,
 };
-use crate::state::{Change, DeadlineOf, DocumentMark, FreeDocument, Holder, RecordKey, Request, WhichHeld};
+use crate::state::{
+    Change, DeadlineOf, DocumentMark, FreeDocument, Holder, ProcessRecord, RecordKey, Request, WhichHeld,
+};
 
 impl Machine {
     pub(super) fn document(
@@ -27,7 +30,8 @@ impl Machine {
             DocumentCommand::Grab(grab) => self.grab(principal, grab, since),
             DocumentCommand::Unlock { namespace, ts, name } => self.unlock(namespace, *ts, name.as_ref(), since),
             DocumentCommand::UnlockAll { namespace, process, term } => {
-                self.unlock_all(namespace, process, *term, since)
+                self.too_late(since)?;
+                self.unlock_many(namespace, WhichHeld::Process(process.clone(), *term))
             }
             DocumentCommand::Ping { namespace, process } => self.ping(namespace, process),
             DocumentCommand::StopPing { namespace, process } => {
@@ -139,26 +143,13 @@ impl Machine {
         Ok(Outcome::Freed { locks: 0 })
     }
 
-    fn unlock_all(
-        &mut self,
-        namespace: &Namespace,
-        process: &ProcessId,
-        term: Option<u64>,
-        since: Option<LogTime>,
-    ) -> Result<Outcome, Refusal> {
-        self.too_late(since)?;
-        self.unlock_many(namespace, WhichHeld::Process(process.clone(), term))
-    }
-
     fn ping(&mut self, namespace: &Namespace, process: &ProcessId) -> Result<Outcome, Refusal> {
         let key = (namespace.clone(), process.clone());
-        let known = self.state.processes.get(&key).map(|ping| ping.forget_after);
-        if known.is_none() {
-            let used = self.state.used(namespace).processes;
-            self.quotas.one_more(QuotaKind::Processes, used)?;
+        if !self.state.processes.contains_key(&key) {
+            self.quotas.one_more(QuotaKind::Processes, self.state.used(namespace).processes)?;
             self.state.index.count(namespace, |usage| &mut usage.processes, Change::Came);
         }
-        self.keep_process(key, known, Some(self.state.globals.wall));
+        self.keep_process(key, Some(self.state.globals.wall));
         Ok(Outcome::Done)
     }
 
@@ -206,24 +197,18 @@ impl Machine {
             self.forget_process(namespace, process);
             return;
         }
-        let key = (namespace.clone(), process.clone());
-        let known = self.state.processes.get(&key).map(|ping| ping.forget_after);
-        self.keep_process(key, known, None);
+        self.keep_process((namespace.clone(), process.clone()), None);
     }
 
-    fn keep_process(
-        &mut self,
-        key: (Namespace, ProcessId),
-        known: Option<LogTime>,
-        pinged: Option<crate::model::WallTime>,
-    ) {
-        let kept = self.state.globals.now.after_ms(limits::PROCESS_KEPT_MS);
-        let ping = self.state.processes.entry(key.clone()).or_default();
-        ping.forget_after = kept;
-        ping.ping = pinged.unwrap_or(ping.ping);
+    /// Keeps the record of a process for days from now on. `pinged` is the time of a new sign of life.
+    fn keep_process(&mut self, key: (Namespace, ProcessId), pinged: Option<WallTime>) {
+        let known = self.state.processes.get(&key).map(|process| process.forget_after);
+        let forget_after = self.state.globals.now.after_ms(limits::PROCESS_KEPT_MS);
+        let record = self.state.processes.entry(key.clone()).or_default();
+        *record = ProcessRecord { ping: pinged.unwrap_or(record.ping), forget_after };
         let (namespace, process) = key;
         self.state.mark(RecordKey::Process(namespace.clone(), process.clone()));
-        self.state.index.move_deadline(known, Some(kept), DeadlineOf::Process(namespace, process));
+        self.state.index.move_deadline(known, Some(forget_after), DeadlineOf::Process(namespace, process));
     }
 
     fn forget_process(&mut self, namespace: &Namespace, process: &ProcessId) {
@@ -231,10 +216,7 @@ impl Machine {
         let Some(ping) = self.state.processes.remove(&key) else { return };
         self.state.index.count(namespace, |usage| &mut usage.processes, Change::Went);
         self.state.mark(RecordKey::Process(namespace.clone(), process.clone()));
-        self.state.index.move_deadline(
-            Some(ping.forget_after),
-            None,
-            DeadlineOf::Process(namespace.clone(), process.clone()),
-        );
+        let (namespace, process) = key;
+        self.state.index.move_deadline(Some(ping.forget_after), None, DeadlineOf::Process(namespace, process));
     }
 }

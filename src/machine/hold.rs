@@ -8,8 +8,8 @@ use super::Machine;
 use super::acquire::Asking;
 use super::requests::{of_alter, of_release};
 use crate::model::{
-    Access, Alter, Alteration, Claim, EndReason, EventKind, FencingToken, Grant, Kind, LockKey, LockValue, Mode,
-    Outcome, Principal, QuotaKind, Reentry, Refusal, Release, RequestId, SessionId, Subject,
+    Access, Alter, Alteration, Claim, EndReason, EventKind, FencingToken, Kind, LockKey, LockValue, Mode, Outcome,
+    Principal, QuotaKind, Reentry, Refusal, Release, RequestId, SessionId, Subject,
 };
 use crate::state::{ClaimState, HEAD, HoldEntry, Holder, Purpose, RecordKey};
 
@@ -236,10 +236,10 @@ impl Machine {
         let holder = self.state.holder_mut(key, token);
         let Some(holder) = holder else { return Err(Refusal::NotHeld { lock: key.clone() }) };
         holder.extras_mut().reentries.push(HoldEntry { number: request.number, fingerprint });
-        let (deadline, ends) = (holder.leased_until(), holder.ends());
+        let grant = holder.grant(token, request.number);
         self.state.add_claim(key, Claim::Request(request), ClaimState::Holding(token));
         self.state.mark(RecordKey::Holder(key.clone(), token));
-        Ok(Outcome::Granted(Grant { token, deadline, ends, waited_ms: 0 }))
+        Ok(Outcome::Granted(grant))
     }
 
     /// Removes one request from a hold that was acquired several times; the hold continues. If it is the first, the

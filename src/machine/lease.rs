@@ -153,7 +153,7 @@ impl Machine {
         match admission {
             Admission::Grant | Admission::Enter(_) => {
                 let holder = Holder::from_waiter(waiter, &self.state.globals);
-                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+                let deadline = holder.leased_until();
                 let token = self.hold(key, holder, self.at_once(Fairness::Fair));
                 Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 0 })
             }
@@ -185,7 +185,7 @@ impl Machine {
             KnownLease::Finished(take) => take.outcome.clone(),
             KnownLease::Waits(sequence, _) => Outcome::Queued(self.place(key, sequence)),
             KnownLease::Holds(token, holder) => {
-                let deadline = holder.lease.as_ref().map(|lease| lease.deadline);
+                let deadline = holder.leased_until();
                 Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: holder.waited_ms })
             }
         }
@@ -238,8 +238,7 @@ impl Machine {
     /// The grant that this handle proves, and its deadline.
     pub(super) fn lease_of(&self, key: &LockKey, handle: &Handle) -> Option<(FencingToken, LogTime)> {
         let token = self.proven_hold(key, handle)?;
-        let lease = self.state.holder(key, token)?.lease.as_ref()?;
-        Some((token, lease.deadline))
+        Some((token, self.state.holder(key, token)?.leased_until()?))
     }
 
     /// The hold that this handle proves: a lease, or a document.
@@ -254,8 +253,7 @@ impl Machine {
     /// The deadline of the lease on this session's hold.
     pub(super) fn leased_until(&self, key: &LockKey, session: SessionId, token: FencingToken) -> Option<LogTime> {
         let holder = self.state.holder(key, token)?;
-        let mine = holder.request.claim.session() == Some(session);
-        holder.lease.as_ref().filter(|_| mine).map(|lease| lease.deadline)
+        holder.leased_until().filter(|_| holder.request.claim.session() == Some(session))
     }
 
     /// Extends a lease to `lease_ms` milliseconds after this entry's stamp, and returns the new deadline. If a newer
@@ -313,10 +311,10 @@ impl Machine {
             fingerprint,
             extras: None,
         };
-        let now = self.state.globals.now;
+        let since = self.state.globals.now;
         let lease = Some(LeaseWanted { handle: Some(take.handle.clone()), ms: take.lease_ms });
-        let (deadline, tries) = (Some(now.after_ms(wait_ms)), take.patience == Patience::Try);
-        Waiter { request, since: now, deadline, lease, purpose: Purpose::Hold, tries }
+        let (deadline, tries) = (Some(since.after_ms(wait_ms)), take.patience == Patience::Try);
+        Waiter { request, since, deadline, lease, purpose: Purpose::Hold, tries }
     }
 }
 

@@ -185,13 +185,8 @@ impl Machine {
 
     /// Refuses a namespace other than the session's.
     fn lives_in(&self, id: SessionId, namespace: &Namespace) -> Result<(), Refusal> {
-        match self.namespace_of(id).filter(|own| *own != namespace) {
-            Some(own) => {
-                let (namespace, asked) = (own.clone(), namespace.clone());
-                Err(Refusal::OtherNamespace { session: id, namespace, asked })
-            }
-            None => Ok(()),
-        }
+        let Some(own) = self.namespace_of(id).filter(|own| *own != namespace) else { return Ok(()) };
+        Err(Refusal::OtherNamespace { session: id, namespace: own.clone(), asked: namespace.clone() })
     }
 
     /// The namespace of this session. `None` if it is not open.

@@ -109,10 +109,8 @@ impl Machine {
                 }
                 Alteration::Upgrade { .. } | Alteration::SetValue { .. } | Alteration::Resume { .. } => false,
             },
-            Command::CancelTake { lock, take, handle } => match self.known_take(lock, *take) {
-                Some(known @ (KnownLease::Waits(..) | KnownLease::Holds(..))) => known.is_proven_by(handle),
-                Some(KnownLease::Finished(_)) | None => false,
-            },
+            // The answer of a finished take is known.
+            Command::CancelTake { lock, take, handle } => self.take_proven(lock, *take, handle) == Some(true),
             Command::DropLease { lock, handle } => self.lease_of(lock, handle).is_some(),
             Command::Document(DocumentCommand::Unlock { namespace, ts, name: Some(name) }) => {
                 let lock = LockKey { namespace: namespace.clone(), name: name.clone() };

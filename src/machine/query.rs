@@ -86,11 +86,6 @@ impl Machine {
         Place { lock: key.name.clone(), place: ahead as u64 + 1, sequence, held_by }
     }
 
-    /// The oldest holder of a lock, as other clients may see it.
-    fn one_holder(&self, key: &LockKey) -> Option<HolderView> {
-        self.state.holders(key).next().map(|(token, holder)| self.view(token, holder))
-    }
-
     /// One holder of a lock, as other clients may see it.
     pub(super) fn view_of(&self, key: &LockKey, token: FencingToken) -> Option<HolderView> {
         Some(self.view(token, self.state.holder(key, token)?))
@@ -198,17 +193,17 @@ impl Machine {
                 return QueryResult::Locks(Part { rows, next: last.cloned() });
             }
             let before = last.replace(&key.name);
+            let oldest = lock.holders.first_key_value();
             let shown = match filter.show {
                 ListShow::All => true,
                 ListShow::Held => !lock.holders.is_empty(),
                 ListShow::Waiting => !lock.queue.is_empty(),
-                ListShow::Overdue => lock.holders.first_key_value().is_some_and(|(_, holder)| {
+                ListShow::Overdue => oldest.is_some_and(|(_, holder)| {
                     let health = self.health(holder.request.claim.session());
                     matches!(health, Health::Overdue | Health::Disconnected)
                 }),
             };
-            let since = lock.holders.first_key_value().map(|(_, holder)| holder.since);
-            let age_ms = since.map_or(0, |since| self.state.globals.now.ms_since(since));
+            let age_ms = oldest.map_or(0, |(_, holder)| self.state.globals.now.ms_since(holder.since));
             if !shown || age_ms < filter.older_than_ms || filter.after.as_ref() == Some(&key.name) {
                 continue;
             }
@@ -221,7 +216,7 @@ impl Machine {
                 limit: lock.limit,
                 holders: lock.holders.len() as u64,
                 waiters: lock.queue.len() as u64,
-                oldest: self.one_holder(key),
+                oldest: oldest.map(|(token, holder)| self.view(*token, holder)),
                 delay_ms: self.delay_left_ms(key),
                 value: self.value_of(key),
             });

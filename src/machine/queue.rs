@@ -19,10 +19,7 @@ impl Machine {
     /// continue to wait. Where no waiter can be granted, those that timed out may be left to the sweep of deadlines.
     pub(super) fn next_in_queue(&self, key: &LockKey, from: u64) -> Option<u64> {
         let lock = self.state.lock(key)?;
-        if self.is_closed() {
-            return None;
-        }
-        if lock.is_full() {
+        if self.is_closed() || lock.is_full() {
             return None;
         }
         if faults::on(Fault::LifoQueue) {

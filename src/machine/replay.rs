@@ -183,34 +183,29 @@ impl Machine {
 
 impl<'m> Replay<'m> {
     /// The number of an owner, if it has any claim.
-    pub(super) fn number(&mut self, owner: &OwnerKey) -> Option<usize> {
-        if let Some(number) = self.numbers.get(owner) {
-            return Some(*number);
-        }
-        let number = self.push_owner(owner)?;
-        self.numbers.insert(self.owners[number].key, number);
-        Some(number)
+    fn number(&mut self, owner: &OwnerKey) -> Option<usize> {
+        self.number_if(owner, |_| true)
     }
 
     /// The number of the owner of a wait. An owner with a single claim gets no entry in the table of numbers, because
     /// no other claim refers to it.
     fn number_of_waiter(&mut self, owner: &OwnerKey) -> Option<usize> {
+        self.number_if(owner, |owned| !owned.is_single())
+    }
+
+    /// The known number of an owner, or a new one, which is entered in the table if `is_entered` returns `true`.
+    fn number_if(&mut self, owner: &OwnerKey, is_entered: impl Fn(&Owned) -> bool) -> Option<usize> {
         if let Some(number) = self.numbers.get(owner) {
             return Some(*number);
         }
-        let number = self.push_owner(owner)?;
-        let Replayed { key, owned, .. } = self.owners[number];
-        if !owned.is_single() {
+        let (key, owned) = self.machine.state.index.owners.get_key_value(owner)?;
+        let number = self.owners.len();
+        let (waits, keeps, parents) = (Vec::new(), Vec::new(), Vec::new());
+        self.owners.push(Replayed { key, owned, unmet: 0, finished: false, waits, keeps, parents });
+        if is_entered(owned) {
             self.numbers.insert(key, number);
         }
         Some(number)
-    }
-
-    fn push_owner(&mut self, owner: &OwnerKey) -> Option<usize> {
-        let (key, owned) = self.machine.state.index.owners.get_key_value(owner)?;
-        let (waits, keeps, parents) = (Vec::new(), Vec::new(), Vec::new());
-        self.owners.push(Replayed { key, owned, unmet: 0, finished: false, waits, keeps, parents });
-        Some(self.owners.len() - 1)
     }
 
     /// Uses up steps. Returns `false` once no step is left.

@@ -81,11 +81,8 @@ impl Machine {
         }
         let Some(lock) = self.state.lock(key) else { return Err(Refusal::NotHeld { lock: key.clone() }) };
         if let Some(Purpose::Upgrade(first)) = lock.queue.get(&HEAD).map(|waiter| waiter.purpose) {
-            return Err(Refusal::Held {
-                lock: key.clone(),
-                holder: self.view_of(key, first).map(Box::new),
-                closed: None,
-            });
+            let holder = self.view_of(key, first).map(Box::new);
+            return Err(Refusal::Held { lock: key.clone(), holder, closed: None });
         }
         let waits = !lock.admits_upgrade(token);
         if waits && patience == Patience::Try {
