@@ -73,8 +73,8 @@ fn options() -> impl bincode::config::Config {
     bincode::config::standard().with_limit::<PAYLOAD_BYTES_MAX>()
 }
 
-/// Encodes the value in a frame.
-pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Bytes {
+/// Encodes a message between nodes, or another value, in a frame of this kind.
+pub fn encode_message<T: Serialize>(kind: Kind, value: &T) -> Bytes {
     let mut bytes = BytesMut::with_capacity(256);
     bytes.put_bytes(0, HEADER_BYTES);
     let mut writer = bytes.writer();
@@ -91,8 +91,8 @@ pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Bytes {
     bytes.freeze()
 }
 
-/// Decodes the value in a frame. Returns an error if bytes are left over.
-pub(super) fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
+/// Decodes the value in a frame of this kind. Returns an error if bytes are left over.
+pub fn decode_message<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, DecodeError> {
     let payload = open(kind, bytes)?;
     payload::read(payload, options()).map_err(|error| DecodeError::Malformed(error.to_string()))
 }

@@ -127,13 +127,7 @@ impl<'de, D: BorrowDecoder<'de>> Deserializer<'de> for Payload<'_, D> {
         Err(DecodeError::custom("the format does not say what follows"))
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_any(visitor)
-    }
-
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_any(visitor)
-    }
+    serde::forward_to_deserialize_any! { identifier ignored_any }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_borrowed_str(<&'de str>::borrow_decode(self.0)?)

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::frame::{self, DecodeError, Kind};
+use super::frame::{DecodeError, Kind, decode_message, encode_message};
 use crate::model::{FencingToken, LeaseRequestId, LockKey, LockName, Namespace, ProcessId, SessionId};
 use crate::state::{Record, RecordKey};
 
@@ -37,21 +37,13 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
             bytes.put_u64(*id);
         }
         RecordKey::Document(lock) => put_lock(&mut bytes, b'o', lock),
-        RecordKey::Process(namespace, process) => {
-            bytes.put_u8(b'l');
-            for name in [namespace.as_str(), process.as_str()] {
-                bytes.put_slice(name.as_bytes());
-                bytes.put_u8(0);
-            }
-        }
+        RecordKey::Process(namespace, process) => put_names(&mut bytes, b'l', [namespace.as_str(), process.as_str()]),
         RecordKey::Delay(lock, token) => {
             put_lock(&mut bytes, b'd', lock);
             bytes.put_u64(token.as_u64());
         }
         RecordKey::History(namespace, number) => {
-            bytes.put_u8(b'c');
-            bytes.put_slice(namespace.as_str().as_bytes());
-            bytes.put_u8(0);
+            put_names(&mut bytes, b'c', [namespace.as_str()]);
             bytes.put_u64(*number);
         }
     }
@@ -59,8 +51,12 @@ pub fn encode_key(key: &RecordKey) -> Bytes {
 }
 
 fn put_lock(bytes: &mut BytesMut, kind: u8, lock: &LockKey) {
+    put_names(bytes, kind, [lock.namespace.as_str(), lock.name.as_str()]);
+}
+
+fn put_names<const N: usize>(bytes: &mut BytesMut, kind: u8, names: [&str; N]) {
     bytes.put_u8(kind);
-    for name in [lock.namespace.as_str(), lock.name.as_str()] {
+    for name in names {
         bytes.put_slice(name.as_bytes());
         bytes.put_u8(0);
     }
@@ -74,12 +70,12 @@ fn put_session(bytes: &mut BytesMut, kind: u8, id: SessionId) {
 /// Encodes a record's key and value as they are on disk and in snapshots.
 #[must_use]
 pub fn encode_record(key: &RecordKey, record: &Record) -> (Bytes, Bytes) {
-    (encode_key(key), frame::encode(Kind::Record, record))
+    (encode_key(key), encode_message(Kind::Record, record))
 }
 
 /// Decodes the record with this key and value.
 pub fn decode_record(key: &[u8], value: &[u8]) -> Result<(RecordKey, Record), DecodeError> {
-    Ok((decode_key(key)?, frame::decode(Kind::Record, value)?))
+    Ok((decode_key(key)?, decode_message(Kind::Record, value)?))
 }
 
 fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
