@@ -32,7 +32,6 @@ use std::collections::BTreeMap;
 
 pub use bytes::link;
 pub use draft::{Draft, Facts};
-pub use read::{Damaged, Written, read};
 use ring::{BOUNDS, Ring};
 pub use segment::Segment;
 pub use verify::{Flaw, Proof, verify};
@@ -167,9 +166,7 @@ impl History {
         if bytes != self.bytes || BOUNDS.bytes_all < bytes {
             return Err(format!("{bytes} bytes of history, {} counted", self.bytes));
         }
-        let numbers =
-            self.rings.iter().flat_map(|(namespace, ring)| ring.numbers().map(move |number| (number, namespace)));
-        let numbers: BTreeMap<_, _> = numbers.collect();
+        let numbers: BTreeMap<_, _> = self.segments().map(|(namespace, number)| (number, namespace)).collect();
         if !numbers.iter().map(|(number, namespace)| (number, *namespace)).eq(&self.order) {
             return Err("the order of the segments of history is wrong".into());
         }

@@ -1,7 +1,7 @@
 //! Pages of history. Each query looks at a bounded number of records, so that it does not block the machine for long.
 
-use super::ring::Records;
-use super::{Damaged, History, Segment, link, read};
+use super::read::{Damaged, Records, read};
+use super::{History, Segment, link};
 use crate::limits;
 use crate::model::{HistoryPage, HistoryRecord, LockName, Namespace, Position, page_rows};
 
@@ -52,7 +52,7 @@ impl Wanted<'_> {
     fn of(&self, segment: &Segment, found: &mut Vec<HistoryRecord>) -> Result<Position, Damaged> {
         let mut last = segment.after;
         let mut wanted = false;
-        for bytes in Records(&segment.bytes.0) {
+        for bytes in Records::of(segment) {
             let head = read(bytes?)?;
             last = head.position;
             wanted |= self.wants(head.position, head.lock);
@@ -61,7 +61,7 @@ impl Wanted<'_> {
             return Ok(last);
         }
         let mut before = segment.begins;
-        for bytes in Records(&segment.bytes.0) {
+        for bytes in Records::of(segment) {
             let bytes = bytes?;
             let hash = link(self.namespace, before, bytes);
             let head = read(bytes)?;

@@ -6,6 +6,7 @@ use super::bytes::{
     ANONYMOUS, BARGING, BROKEN, DOWNGRADED, EXCLUSIVE, EXPIRED, GRANTED, HANDED_OVER, LIMIT_CHANGED, NAMED, OWNED,
     PASSING, PERMITS, PERMITS_RETURNED, QUEUED, RELEASED, RESUMED, SET, SHARED, UNKNOWN_MODE, UPGRADED,
 };
+use super::segment::Segment;
 use crate::model::{
     Arrival, ChainHash, Claim, EndReason, Event, EventKind, Fairness, FencingToken, GrantFacts, HistoryRecord, Invalid,
     LeaseRequestId, LockKey, LockName, LogTime, Mode, Namespace, Owner, Position, Principal, Reason, RequestId,
@@ -15,7 +16,7 @@ use crate::model::{
 /// The error for bytes that are not a record. The text says why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a record of history: {0}")]
-pub struct Damaged(String);
+pub(super) struct Damaged(String);
 
 impl From<Invalid> for Damaged {
     fn from(invalid: Invalid) -> Self {
@@ -25,11 +26,11 @@ impl From<Invalid> for Damaged {
 
 /// The head of a record. It is enough to decide whether the record is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written<'a> {
+pub(super) struct Written<'a> {
     /// The position of the record.
-    pub position: Position,
+    pub(super) position: Position,
     /// The name of the lock.
-    pub lock: &'a str,
+    pub(super) lock: &'a str,
     tag: u8,
     at: LogTime,
     wall: WallTime,
@@ -41,7 +42,7 @@ pub struct Written<'a> {
 struct Rest<'a>(&'a [u8]);
 
 /// Reads the head of a record.
-pub fn read(bytes: &[u8]) -> Result<Written<'_>, Damaged> {
+pub(super) fn read(bytes: &[u8]) -> Result<Written<'_>, Damaged> {
     let mut rest = Rest(bytes);
     let tag = rest.byte()?;
     let index = rest.number()?;
@@ -53,7 +54,12 @@ pub fn read(bytes: &[u8]) -> Result<Written<'_>, Damaged> {
 
 impl Written<'_> {
     /// Reads the whole record and adds the links of the chain.
-    pub fn record(self, namespace: &Namespace, before: ChainHash, hash: ChainHash) -> Result<HistoryRecord, Damaged> {
+    pub(super) fn record(
+        self,
+        namespace: &Namespace,
+        before: ChainHash,
+        hash: ChainHash,
+    ) -> Result<HistoryRecord, Damaged> {
         let mut rest = self.rest;
         let lock = LockKey { namespace: namespace.clone(), name: LockName::parse(self.lock)? };
         let previous = ChainHash(rest.array()?);
@@ -70,12 +76,27 @@ impl Written<'_> {
     }
 }
 
-/// Splits a length, and the content of that length, off the front.
-pub(crate) fn split_off<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
-    let mut rest = Rest(bytes);
-    let one = rest.counted()?;
-    *bytes = rest.0;
-    Ok(one)
+/// Iterates over the records of a segment. Ends after the first error.
+pub(super) struct Records<'a>(Rest<'a>);
+
+impl<'a> Records<'a> {
+    pub(super) fn of(segment: &'a Segment) -> Self {
+        Self(Rest(&segment.bytes.0))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<&'a [u8], Damaged>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.0.is_empty() {
+            return None;
+        }
+        let one = self.0.counted();
+        if one.is_err() {
+            self.0.0 = &[];
+        }
+        Some(one)
+    }
 }
 
 impl<'a> Rest<'a> {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::bytes;
 use super::bytes::{beginning, link};
 use super::draft::Draft;
-use super::read::{Damaged, read, split_off};
+use super::read::{Records, read};
 use super::segment::{Packed, Segment};
 use crate::limits::{self, HISTORY_SEGMENT_COST_BYTES};
 use crate::model::{ChainHash, LockName, Namespace, Position};
@@ -106,7 +106,7 @@ impl Ring {
     /// Drops the oldest segment and returns its size in bytes.
     pub(super) fn forget_oldest(&mut self) -> usize {
         let Some((number, segment)) = self.segments.pop_front() else { return 0 };
-        for record in Records(&segment.bytes.0) {
+        for record in Records::of(&segment) {
             let Ok(record) = record.and_then(read) else { break };
             if self.latest.get(record.lock).is_some_and(|(of, _)| *of == number) {
                 self.latest.remove(record.lock);
@@ -124,7 +124,7 @@ impl Ring {
             return Err("it does not follow the one before".into());
         }
         let (mut records, mut last) = (0, self.last);
-        for record in Records(&segment.bytes.0) {
+        for record in Records::of(&segment) {
             let bytes = record.map_err(|damaged| damaged.to_string())?;
             let record = read(bytes).map_err(|damaged| damaged.to_string())?;
             let lock = LockName::parse(record.lock).map_err(|invalid| invalid.to_string())?;
@@ -191,21 +191,4 @@ impl Ring {
 
 fn size(segment: &Segment) -> usize {
     segment.bytes.0.len() + HISTORY_SEGMENT_COST_BYTES
-}
-
-/// Iterates over the records of a segment.
-pub(super) struct Records<'a>(pub(super) &'a [u8]);
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<&'a [u8], Damaged>;
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let one = split_off(&mut self.0);
-        if one.is_err() {
-            self.0 = &[];
-        }
-        Some(one)
-    }
 }

@@ -98,7 +98,7 @@ impl<'a> Holds<'a> {
     fn fits(&self, name: &LockName, token: FencingToken, mode: Mode, limit: Option<u32>) -> Result<(), String> {
         let (Mode::Permits(count), Some(limit)) = (mode, limit) else { return Ok(()) };
         let now = self.locks.get(name).into_iter().flat_map(|lock| lock.now.values());
-        let held: u64 = now.map(|(held, _)| permits(*held)).sum();
+        let held: u64 = now.map(|(held, _)| held.permits()).sum();
         if u64::from(limit) < held + u64::from(count) {
             return Err(format!(
                 "{count} of {limit} permits of {name:?} were granted to token {token} while {held} were held"
@@ -137,10 +137,9 @@ impl<'a> Holds<'a> {
 
     /// Records that some permits of a hold were returned. `left` is the mode that remains.
     fn shrink(&mut self, name: &'a LockName, token: FencingToken, returned: u32, left: Mode) -> Result<(), String> {
-        let held = self.locks.get(name).and_then(|lock| lock.now.get(&token)).map(|(mode, _)| permits(*mode));
-        if held.is_some_and(|held| held != permits(left) + u64::from(returned)) || permits(left) == 0 {
-            let held = held.unwrap_or_default();
-            let left = permits(left);
+        let held = self.locks.get(name).and_then(|lock| lock.now.get(&token)).map(|(mode, _)| mode.permits());
+        if held.is_some_and(|held| held != left.permits() + u64::from(returned)) || left.permits() == 0 {
+            let (held, left) = (held.unwrap_or_default(), left.permits());
             return Err(format!("token {token} of {name:?} gave back {returned} of {held} permits and kept {left}"));
         }
         self.change(name, token, left, left)
@@ -179,12 +178,5 @@ impl LockHolds {
             return Err(format!("{name:?} was granted to token {other} while token {token} held it: two at a time"));
         }
         Ok(())
-    }
-}
-
-fn permits(mode: Mode) -> u64 {
-    match mode {
-        Mode::Permits(count) => count.into(),
-        Mode::Exclusive | Mode::Shared => 0,
     }
 }
