@@ -131,10 +131,7 @@ impl Holder {
 
     /// The numbers of the requests that hold it, the oldest first. None for a lease.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
-        let first = match self.request.claim {
-            Claim::Request(request) => Some(request.number),
-            Claim::Lease(_) => None,
-        };
+        let first = self.request.claim.request().map(|first| first.number);
         let again = self.extras.iter().flat_map(|extras| &extras.reentries);
         first.into_iter().chain(again.map(|again| again.number))
     }
@@ -228,7 +225,7 @@ impl Holder {
         self.leased_until().into_iter().chain(self.ends()).chain(session_deadline).min()
     }
 
-    /// Stores this text with the hold. Returns whether the hold had a text before.
+    /// Stores this text with the hold, or removes the stored text for `None`. Returns whether that changed the hold.
     pub(crate) fn set_value(&mut self, value: Option<&LockValue>) -> bool {
         let differs = self.request.choices().value.as_ref() != value;
         if differs {

@@ -7,7 +7,6 @@ use super::index::Indexes;
 use super::indexed::{Change, DeadlineOf};
 use super::lock::Lock;
 use super::record::{Record, RecordKey};
-use super::request::Request;
 use super::session::{FinishedLease, Session};
 use crate::faults::{self, Fault};
 use crate::history::History;
@@ -43,13 +42,13 @@ impl State {
                     state.tombstones.insert(id, tombstone);
                 }
                 (RecordKey::Holder(lock, token), Record::Holder(holder)) => {
-                    state.lock_of(&lock, &holder.request).holders.insert(token, Box::new(holder));
+                    state.lock_entry(&lock, holder.request.mode.kind()).holders.insert(token, Box::new(holder));
                 }
                 (RecordKey::Waiter(lock, sequence), Record::Waiter(waiter)) => {
-                    state.lock_of(&lock, &waiter.request).queue.restore(sequence, waiter);
+                    state.lock_entry(&lock, waiter.request.mode.kind()).queue.restore(sequence, waiter);
                 }
                 (RecordKey::Delay(lock, token), Record::Delay(delayed)) => {
-                    state.lock_of(&lock, &delayed.holder.request).delays.insert(token, delayed);
+                    state.lock_entry(&lock, delayed.holder.request.mode.kind()).delays.insert(token, delayed);
                 }
                 (RecordKey::FinishedLease(lock, id), Record::FinishedLease(take)) => {
                     state.finished_leases.insert((lock, id), take);
@@ -90,23 +89,13 @@ impl State {
         if faults::on(Fault::LogTimeOfThisProcess) {
             state.globals.now = LogTime(0);
         }
-        state.derive()?;
+        derive_claims(&mut state.locks, &mut state.sessions, &state.finished_leases)?;
+        state.index = Indexes::of(&state);
         Ok(state)
-    }
-
-    fn lock_of(&mut self, key: &LockKey, request: &Request) -> &mut Lock {
-        self.lock_entry(key, request.mode.kind())
     }
 
     fn lock_entry(&mut self, key: &LockKey, kind: Kind) -> &mut Lock {
         self.locks.entry(key.clone()).or_insert_with(|| Box::new(Lock::new(kind, None)))
-    }
-
-    /// Builds everything that is derived from the records.
-    fn derive(&mut self) -> Result<(), CorruptRecords> {
-        derive_claims(&mut self.locks, &mut self.sessions, &self.finished_leases)?;
-        self.index = Indexes::of(self);
-        Ok(())
     }
 }
 

@@ -125,7 +125,7 @@ impl Lock {
     }
 
     /// The handle of the take with this claim.
-    pub(crate) fn handle_at(&self, claim: ClaimState) -> Option<Handle> {
+    pub(super) fn handle_at(&self, claim: ClaimState) -> Option<Handle> {
         match claim {
             ClaimState::Waiting(place) => self.queue.get(&place).and_then(Waiter::take_handle),
             ClaimState::Holding(token) => self.holders.get(&token).and_then(|holder| holder.take_handle()),

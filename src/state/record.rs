@@ -1,6 +1,5 @@
 //! The records of the state. They are mirrored on disk, sent in snapshots and hashed into the state's digest.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::documents::{FreeDocument, ProcessRecord};
 use super::globals::Globals;
 use super::holder::{Delayed, Holder};
+use super::owners::Lookup;
 use super::session::{Finished, FinishedLease, SessionRecord, Tombstone};
 use super::waiters::Waiter;
 use crate::history::Segment;
@@ -84,7 +84,7 @@ pub enum Record {
 /// fixed seed costs a fraction of a tree of names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DirtyKeys {
-    changes: HashMap<RecordKey, Change, foldhash::fast::FixedState>,
+    changes: Lookup<RecordKey, Change>,
 }
 
 /// How a record changed since the keys were last taken.
