@@ -254,23 +254,19 @@ pub enum WaitEndReason {
 }
 
 impl Event {
-    /// Whether a wait for the release of this lock may return after this event.
+    /// Whether a wait for the release of this lock may return after this event, see
+    /// [`LockView::free`](super::LockView::free).
     #[must_use]
     pub fn may_free(&self, lock: &LockKey) -> bool {
-        self.kind.may_free() && self.subject.lock() == Some(lock)
+        let frees = matches!(
+            self.kind,
+            EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } | EventKind::Reopened
+        );
+        frees && self.subject.lock() == Some(lock)
     }
 }
 
 impl EventKind {
-    /// Whether a wait for the release of the event's lock may return after it, see
-    /// [`LockView::free`](super::LockView::free).
-    fn may_free(&self) -> bool {
-        matches!(
-            self,
-            EventKind::Released { .. } | EventKind::Expired { .. } | EventKind::Broken { .. } | EventKind::Reopened
-        )
-    }
-
     /// The event's name in the output of commands and in scripts.
     #[must_use]
     pub fn word(&self) -> &'static str {

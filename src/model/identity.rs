@@ -132,10 +132,7 @@ impl Claim {
     /// The session that made the claim. `None` for a take.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
-        match self {
-            Claim::Request(request) => Some(request.session),
-            Claim::Lease(_) => None,
-        }
+        self.request().map(|request| request.session)
     }
 
     /// The session's request. `None` for a take.
