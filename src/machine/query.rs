@@ -41,9 +41,11 @@ impl Machine {
     /// Whether this acquire, executed now, would only join the queue. If so, its caller loses nothing when it is
     /// executed slightly later, together with the command that frees the lock.
     ///
-    /// Returns `false` if the answer is not cheap to find: for a set, and for a session with claims at too many locks.
+    /// With `behind_others`, only if other requests wait already: this remains true even if the lock becomes free in
+    /// the meantime. Returns `false` if the answer is not cheap to find: for a set, and for a session with claims at
+    /// too many locks.
     #[must_use]
-    pub fn would_queue(&self, acquire: &Acquire) -> bool {
+    pub fn would_queue(&self, acquire: &Acquire, behind_others: bool) -> bool {
         let id = acquire.request.session;
         let Some(session) = self.state.session(id) else { return false };
         if acquire.patience == Patience::Try || limits::CLAIMS_LOOKED_AT_MAX < session.locks {
@@ -51,22 +53,12 @@ impl Machine {
         }
         let Some((name, access)) = acquire.locks.only() else { return false };
         let key = LockKey { namespace: session.record.namespace.clone(), name: name.clone() };
-        if session.claims().any(|(_, other, _)| *other == key) {
+        let others_wait = || self.state.lock(&key).is_some_and(|lock| !lock.queue.is_empty());
+        if behind_others && !others_wait() || session.claims().any(|(_, other, _)| *other == key) {
             return false;
         }
         let fairness = acquire.choices().fairness;
         matches!(self.admission(&key, *access, acquire.patience, fairness, Some(id)), Ok(Admission::Queue))
-    }
-
-    /// Like [`would_queue`](Self::would_queue), but only if other requests wait already. The result then remains true
-    /// even if the lock becomes free in the meantime.
-    #[must_use]
-    pub fn would_queue_behind_others(&self, acquire: &Acquire) -> bool {
-        let Some((namespace, (name, _))) = self.namespace_of(acquire.request.session).zip(acquire.locks.only()) else {
-            return false;
-        };
-        let key = LockKey { namespace: namespace.clone(), name: name.clone() };
-        self.state.lock(&key).is_some_and(|lock| !lock.queue.is_empty()) && self.would_queue(acquire)
     }
 
     /// A waiter's place, counted from 1, and a holder of the lock that blocks it.
@@ -162,9 +154,7 @@ impl Machine {
     }
 
     fn without_waiters(&self, key: &LockKey) -> LockView {
-        let Some(lock) = self.state.lock(key) else {
-            return LockView::free(key.clone());
-        };
+        let Some(lock) = self.state.lock(key) else { return LockView::free(key.clone()) };
         let holders = lock.holders.iter().map(|(token, holder)| self.view(*token, holder));
         LockView {
             lock: key.clone(),

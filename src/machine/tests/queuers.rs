@@ -22,7 +22,7 @@ fn an_acquire_that_would_queue_is_not_granted() {
             for submission in commands {
                 let one = entry(drawn.stamp.0, vec![], vec![submission.command]);
                 let (queues, queues_behind) = if let Command::Acquire(acquire) = &one.commands[0].command {
-                    (watched.machine.would_queue(acquire), watched.machine.would_queue_behind_others(acquire))
+                    (watched.machine.would_queue(acquire, false), watched.machine.would_queue(acquire, true))
                 } else {
                     (false, false)
                 };

@@ -130,7 +130,7 @@ fn all_would_queue(core: &Core, in_flight: &EntriesInFlight) -> bool {
     core.consensus.machine(|machine| {
         core.queue.has_only(limits::QUEUERS_LOOKED_AT_MAX, |submission| {
             let Command::Acquire(acquire) = &submission.command else { return false };
-            if locks_may_be_freed { machine.would_queue_behind_others(acquire) } else { machine.would_queue(acquire) }
+            machine.would_queue(acquire, locks_may_be_freed)
         })
     })
 }
