@@ -16,9 +16,10 @@ impl Lock {
         Some((*token, &**holder)).filter(|(_, holder)| holder.is_cached())
     }
 
-    /// Whether a request waits behind a cached hold that is not recalled.
-    fn needs_recall(&self) -> bool {
-        !self.queue.is_empty() && self.cached().is_some_and(|(_, holder)| !holder.is_recalled())
+    /// The token of a cached hold that is not recalled although a request waits behind it.
+    fn needs_recall(&self) -> Option<FencingToken> {
+        let (token, holder) = self.cached().filter(|_| !self.queue.is_empty())?;
+        (!holder.is_recalled()).then_some(token)
     }
 
     /// Whether a new request would be first in the queue behind a cached hold. Then even a try waits briefly.
@@ -59,7 +60,7 @@ impl Holder {
 impl Machine {
     /// Records that a hold or a wait was added to this lock, so that it is checked at the end of the command.
     pub(super) fn came_to(&mut self, key: &LockKey) {
-        if self.state.lock(key).is_some_and(|lock| lock.needs_recall()) {
+        if self.state.lock(key).and_then(Lock::needs_recall).is_some() {
             self.to_recall.insert(key.clone());
         }
     }
@@ -67,9 +68,8 @@ impl Machine {
     /// Recalls the cached holds behind which a request waits.
     pub(super) fn recall_awaited(&mut self) {
         while let Some(key) = self.to_recall.pop_first() {
-            let Some(lock) = self.state.locks.get_mut(&key).filter(|lock| lock.needs_recall()) else { continue };
-            let Some((token, _)) = lock.cached() else { continue };
-            let Some(holder) = lock.holders.get_mut(&token) else { continue };
+            let Some(token) = self.state.lock(&key).and_then(Lock::needs_recall) else { continue };
+            let Some(holder) = self.state.holder_mut(&key, token) else { continue };
             holder.extras_mut().recalled = true;
             let claim = holder.request.claim;
             self.state.index.change_recalled(claim.session(), token, Change::Came);

@@ -45,9 +45,7 @@ impl Machine {
             return Err(format!("waiter {sequence} could hold the lock"));
         }
         let awaited = !lock.queue.is_empty();
-        lock.holders
-            .values()
-            .find_map(|holder| holder.wrong_about_cached(awaited))
-            .map_or(Ok(()), |wrong| Err(wrong.into()))
+        let wrong = lock.holders.values().find_map(|holder| holder.wrong_about_cached(awaited));
+        wrong.map_or(Ok(()), |wrong| Err(wrong.into()))
     }
 }

@@ -67,15 +67,11 @@ impl Machine {
         if !lock.admits(waiter.request.mode) && waiter.purpose == Purpose::Hold {
             return false;
         }
-        if let Some(request) = waiter.set_request() {
-            self.grant_set(request, sequence);
-            return true;
+        match (waiter.purpose, waiter.set_request()) {
+            (Purpose::Upgrade(token), _) => self.grant_upgrade(key, token),
+            (Purpose::Set, Some(request)) => self.grant_set(request, sequence),
+            (Purpose::Hold | Purpose::Set, _) => self.grant_to(key, sequence),
         }
-        if let Purpose::Upgrade(token) = waiter.purpose {
-            self.grant_upgrade(key, token);
-            return true;
-        }
-        self.grant_to(key, sequence);
         true
     }
 
@@ -187,18 +183,12 @@ impl Machine {
         self.end_wait_as(key, sequence, why, Outcome::Withdrawn);
     }
 
-    /// Like [`end_wait`](Self::end_wait), but with this answer to a repeated request.
+    /// Like [`end_wait`](Self::end_wait), but with this answer to a repeated request. A set leaves all its queues.
     pub(super) fn end_wait_as(&mut self, key: &LockKey, sequence: u64, why: WaitEndReason, answer: Outcome) {
-        let waiter = self.state.waiter(key, sequence);
-        if let Some(request) = waiter.and_then(Waiter::set_request)
-            && self.state.sessions.contains_key(&request.session)
-        {
-            for key in self.state.members_waiting(request, sequence) {
-                self.end_wait_at(&key, sequence, why, answer.clone());
-            }
-            return;
+        let Some(waiter) = self.state.waiter(key, sequence) else { return };
+        for key in self.waits_at(key, waiter.request.claim, sequence) {
+            self.end_wait_at(&key, sequence, why, answer.clone());
         }
-        self.end_wait_at(key, sequence, why, answer);
     }
 
     /// Removes a waiter from one queue.

@@ -206,6 +206,8 @@ impl Machine {
         found
     }
 
+    /// The locks for which this request or take waits under this sequence number. Of a set whose session is gone, only
+    /// the given lock is known.
     pub(super) fn waits_at(&self, key: &LockKey, claim: Claim, sequence: u64) -> Vec<LockKey> {
         let members = match claim {
             Claim::Request(request) => self.state.members_waiting(request, sequence),

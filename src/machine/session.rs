@@ -220,20 +220,20 @@ impl Machine {
         // A hold that was acquired several times has as many claims.
         let mut due = BTreeSet::new();
         for (_, key, claim) in session.claims() {
-            let token = match claim {
-                ClaimState::Holding(token) => token,
-                ClaimState::Waiting(at) => {
-                    let wait = self.state.waiter(key, at).and_then(|waiter| waiter.deadline);
-                    due.extend(wait.filter(|at| *at < end).map(|until| (until, DeadlineOf::Wait(key.clone(), at))));
-                    continue;
+            match claim {
+                ClaimState::Waiting(sequence) => {
+                    let until = self.state.waiter(key, sequence).and_then(|waiter| waiter.deadline);
+                    due.extend(until.map(|until| (until, DeadlineOf::Wait(key.clone(), sequence))));
                 }
-            };
-            let own = self.state.holder(key, token).into_iter().flat_map(|holder| holder.own_ends(key, token));
-            let delayed = self.state.delayed(key, token);
-            let delay = delayed.map(|delayed| (delayed.until, DeadlineOf::Delay(key.clone(), token)));
-            due.extend(own.chain(delay).filter(|(at, _)| *at < end));
+                ClaimState::Holding(token) => {
+                    let holder = self.state.holder(key, token).into_iter();
+                    due.extend(holder.flat_map(|holder| holder.own_ends(key, token)));
+                    let delayed = self.state.delayed(key, token);
+                    due.extend(delayed.map(|delayed| (delayed.until, DeadlineOf::Delay(key.clone(), token))));
+                }
+            }
         }
-        self.end_all(due.into_iter().map(|(_, due)| due));
+        self.end_all(due.into_iter().filter(|(at, _)| *at < end).map(|(_, due)| due));
     }
 
     /// The metadata of a request. It is shared with the session's if both are equal.
