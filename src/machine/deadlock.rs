@@ -42,8 +42,8 @@ impl Machine {
         self.to_check.owners.extend(lock.queue.values().filter_map(|waiter| lock.endless_wait(waiter)));
     }
 
-    /// Records that a hold or wait of this claim is added or removed at this lock. If a set waits for the lock,
-    /// sessions may overtake fewer waiters afterwards. Must be called before the change.
+    /// Records that a hold or wait of this claim changes or ends at this lock. If a set waits for the lock, sessions
+    /// may overtake fewer waiters afterwards. Must be called before a wait ends, because no set may be left after it.
     pub(super) fn claim_changes(&mut self, key: &LockKey, claim: Claim) {
         if self.sets_wait_or_waited(key) {
             self.to_check.changed.insert(key.clone());
@@ -51,8 +51,7 @@ impl Machine {
         }
     }
 
-    /// Records that the number of free permits of this lock changes. Must be called before the change, like
-    /// [`claim_changes`](Self::claim_changes).
+    /// Records that the number of free permits of this lock changes, like [`claim_changes`](Self::claim_changes).
     pub(super) fn capacity_changes(&mut self, key: &LockKey) {
         if self.sets_wait_or_waited(key) {
             self.to_check.changed.insert(key.clone());
