@@ -51,18 +51,33 @@ pub struct Flaw {
 /// # Errors
 /// Returns the first flaw.
 pub fn verify(records: &[HistoryRecord]) -> Result<Proof, Flaw> {
-    let mut seen = Seen::new(records)?;
+    let (Some(first), Some(last)) = (records.first(), records.last()) else {
+        return Err(Flaw { record: 0, what: "there are no records, so nothing is proven".into() });
+    };
+    let Some(namespace) = &first.event.namespace else { return Err(Flaw { record: 1, what: NO_LOCK.into() }) };
+    let mut seen = Seen::new(records, namespace, first.before == ChainHash::BEGINNING);
     for (record, number) in records.iter().zip(1..) {
         seen.add(record).map_err(|what| Flaw { record: number, what })?;
     }
-    seen.proof(records)
+    Ok(Proof {
+        records: records.len() as u64,
+        locks: seen.last_of.len() as u64,
+        grants: seen.grants,
+        namespace: namespace.clone(),
+        from: first.event.position,
+        to: last.event.position,
+        hash: last.hash,
+    })
 }
+
+/// The flaw of a record that history does not keep.
+const NO_LOCK: &str = "it is about no lock";
 
 /// What the records that were read so far contain.
 struct Seen<'a> {
     /// The number of each record by its hash, to distinguish a missing record from one that is out of order.
     hashes: BTreeMap<ChainHash, u64>,
-    namespace: Option<&'a Namespace>,
+    namespace: &'a Namespace,
     /// Whether all records are of one lock. Records of other locks may then be missing.
     one_lock: bool,
     /// Whether the first record is the first of the chain.
@@ -76,15 +91,12 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn new(records: &'a [HistoryRecord]) -> Result<Self, Flaw> {
-        let Some(first) = records.first() else {
-            return Err(Flaw { record: 0, what: "there are no records, so nothing is proven".into() });
-        };
+    fn new(records: &'a [HistoryRecord], namespace: &'a Namespace, complete: bool) -> Self {
         let locks: BTreeSet<_> = records.iter().filter_map(|record| record.event.subject.lock()).collect();
-        let (one_lock, complete) = (locks.len() == 1, first.before == ChainHash::BEGINNING);
-        Ok(Self {
+        let one_lock = locks.len() == 1;
+        Self {
             hashes: records.iter().zip(1..).map(|(record, number)| (record.hash, number)).collect(),
-            namespace: None,
+            namespace,
             one_lock,
             complete,
             last: None,
@@ -93,12 +105,12 @@ impl<'a> Seen<'a> {
             grants: 0,
             holds: Holds::new(complete, one_lock),
             arrivals: Arrivals::default(),
-        })
+        }
     }
 
     fn add(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
         self.whole(record)?;
-        let Some(lock) = record.event.subject.lock() else { return Err("it is about no lock".into()) };
+        let Some(lock) = record.event.subject.lock() else { return Err(NO_LOCK.into()) };
         if let (_, Some(token)) = record.event.tokens() {
             if let Some(newest) = self.newest.filter(|newest| token <= *newest) {
                 return Err(format!(
@@ -115,7 +127,7 @@ impl<'a> Seen<'a> {
     /// Checks that the record has the hash of its content and is in its place.
     fn whole(&mut self, record: &'a HistoryRecord) -> Result<(), String> {
         let (Some(draft), Some(namespace)) = (Draft::of(record), record.event.namespace.as_ref()) else {
-            return Err("it is about no lock".into());
+            return Err(NO_LOCK.into());
         };
         let mut written = Vec::new();
         if !bytes::write(&mut written, &draft) {
@@ -124,7 +136,7 @@ impl<'a> Seen<'a> {
         if link(namespace, record.before, &written) != record.hash {
             return Err("it was changed: what it says does not give its hash".into());
         }
-        if *self.namespace.get_or_insert(namespace) != namespace {
+        if namespace != self.namespace {
             return Err(format!("it is of namespace {namespace}, the ones before it are of another"));
         }
         let position = record.event.position;
@@ -148,9 +160,9 @@ impl<'a> Seen<'a> {
                 Some(_) | None => {}
             }
         }
-        let (Some((position, last)), Some(namespace)) = (self.last, self.namespace) else { return Ok(()) };
+        let Some((position, last)) = self.last else { return Ok(()) };
         // The cluster may have dropped all records of the namespace up to the last one, and none after it.
-        let follows = last == record.before || bytes::beginning(namespace, position) == record.before;
+        let follows = last == record.before || bytes::beginning(self.namespace, position) == record.before;
         // If only one lock is shown, records of other locks may be missing between two records.
         if !self.one_lock && !follows {
             return Err(self.broken_chain(record.before));
@@ -164,20 +176,5 @@ impl<'a> Seen<'a> {
             Some(number) => format!("it belongs directly after record {number}: records were put in or out of order"),
             None => "the record before it is missing or was changed: nothing here has the hash that it follows".into(),
         }
-    }
-
-    fn proof(self, records: &[HistoryRecord]) -> Result<Proof, Flaw> {
-        let (Some(first), Some((to, hash)), Some(namespace)) = (records.first(), self.last, self.namespace) else {
-            return Err(Flaw { record: 0, what: "there are no records, so nothing is proven".into() });
-        };
-        Ok(Proof {
-            records: records.len() as u64,
-            locks: self.last_of.len() as u64,
-            grants: self.grants,
-            namespace: namespace.clone(),
-            from: first.event.position,
-            to,
-            hash,
-        })
     }
 }
