@@ -242,6 +242,7 @@ struct Possible;
 /// A search that starts at one owner and visits the owners that wait for it, directly or through others.
 struct Walk<'m> {
     machine: &'m Machine,
+    first: &'m OwnerKey,
     /// The claims and children of the first owner.
     owned: &'m Owned,
     /// The locks that the first owner waits for, with its last sequence number there.
@@ -256,27 +257,27 @@ impl Machine {
     /// that it needs. The walk visits at least the owners that really wait for it, and sometimes more, so `false` is
     /// always right.
     pub(super) fn cycle_is_possible(&self, owner: &OwnerKey, steps: &mut usize) -> bool {
-        let Some(owned) = self.state.index.owners.get(owner) else { return false };
+        let Some((first, owned)) = self.state.index.owners.get_key_value(owner) else { return false };
         let waits = owned.waits.iter().map(|(key, place)| (key, *place)).collect();
         let (seen, work) = ([(owner.clone(), ())].into_iter().collect(), vec![owner.clone()]);
-        let mut walk = Walk { machine: self, owned, waits, seen, work, steps: 0 };
-        let possible = walk.walk(owner).is_break();
+        let mut walk = Walk { machine: self, first, owned, waits, seen, work, steps: 0 };
+        let possible = walk.walk().is_break();
         *steps = steps.saturating_sub(walk.steps);
         possible
     }
 }
 
 impl Walk<'_> {
-    fn walk(&mut self, first: &OwnerKey) -> ControlFlow<Possible> {
+    fn walk(&mut self) -> ControlFlow<Possible> {
         while let Some(owner) = self.work.pop() {
             let Some(owned) = self.machine.state.index.owners.get(&owner) else { continue };
             for parent in owned.endless_parents() {
-                self.meet(first, parent)?;
+                self.meet(parent)?;
             }
             for (key, token) in &owned.holds {
                 let Some(lock) = self.machine.state.lock(key) else { continue };
                 for waiter in lock.queue.values().filter(|waiter| waiter.purpose != Purpose::Upgrade(*token)) {
-                    self.meet_waiter(first, lock, waiter)?;
+                    self.meet_waiter(lock, waiter)?;
                 }
                 self.step()?;
             }
@@ -284,7 +285,7 @@ impl Walk<'_> {
                 let Some(lock) = self.machine.state.lock(key) else { continue };
                 self.waits_among_sets(lock, *place)?;
                 for (_, waiter) in lock.queue.range(place.saturating_add(1)..) {
-                    self.meet_waiter(first, lock, waiter)?;
+                    self.meet_waiter(lock, waiter)?;
                 }
                 self.step()?;
             }
@@ -298,14 +299,14 @@ impl Walk<'_> {
     }
 
     /// Adds the owner of a wait behind a claim of the walk, if the wait does not end automatically.
-    fn meet_waiter(&mut self, first: &OwnerKey, lock: &Lock, waiter: &Waiter) -> ControlFlow<Possible> {
+    fn meet_waiter(&mut self, lock: &Lock, waiter: &Waiter) -> ControlFlow<Possible> {
         self.step()?;
-        lock.endless_wait(waiter).map_or(ControlFlow::Continue(()), |other| self.meet(first, &other))
+        lock.endless_wait(waiter).map_or(ControlFlow::Continue(()), |other| self.meet(&other))
     }
 
     /// Adds an owner that waits for an owner of the walk.
-    fn meet(&mut self, first: &OwnerKey, other: &OwnerKey) -> ControlFlow<Possible> {
-        if other == first {
+    fn meet(&mut self, other: &OwnerKey) -> ControlFlow<Possible> {
+        if other == self.first {
             return ControlFlow::Break(Possible);
         }
         if self.seen.contains_key(other) {

@@ -84,12 +84,12 @@ pub enum Record {
 /// fixed seed costs a fraction of a tree of names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DirtyKeys {
-    changes: Lookup<RecordKey, Change>,
+    changes: Lookup<RecordKey, Dirty>,
 }
 
 /// How a record changed since the keys were last taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum Dirty {
     /// There was no record under this key before.
     Born,
     /// There may have been a record under this key.
@@ -99,20 +99,20 @@ enum Change {
 impl DirtyKeys {
     /// The record was changed, added or removed.
     pub(crate) fn touched(&mut self, key: RecordKey) {
-        self.changes.entry(key).or_insert(Change::Touched);
+        self.changes.entry(key).or_insert(Dirty::Touched);
     }
 
     /// The record was added. There was none under this key before.
     pub(crate) fn born(&mut self, key: RecordKey) {
-        self.changes.entry(key).or_insert(Change::Born);
+        self.changes.entry(key).or_insert(Dirty::Born);
     }
 
     /// The record was removed. If it was also added since the keys were last taken, as most holds are, no key remains.
     pub(crate) fn gone(&mut self, key: RecordKey) {
         match self.changes.entry(key) {
-            Entry::Occupied(found) if *found.get() == Change::Born => drop(found.remove_entry()),
+            Entry::Occupied(found) if *found.get() == Dirty::Born => drop(found.remove_entry()),
             Entry::Occupied(_) => {}
-            Entry::Vacant(free) => drop(free.insert(Change::Touched)),
+            Entry::Vacant(free) => drop(free.insert(Dirty::Touched)),
         }
     }
 
