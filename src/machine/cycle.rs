@@ -123,7 +123,7 @@ impl<'r, 'm> Search<'r, 'm> {
             }
             for (to, why) in edges {
                 let number = self.number(to);
-                if self.has_come(to) || self.met.by[number].is_some() {
+                if self.has_happened(to) || self.met.by[number].is_some() {
                     continue;
                 }
                 self.met.by[number] = Some((node, why));
@@ -150,7 +150,7 @@ impl<'r, 'm> Search<'r, 'm> {
     }
 
     /// Whether this happened in the replay: the owner finished, or the turn was granted.
-    fn has_come(&self, node: Node) -> bool {
+    fn has_happened(&self, node: Node) -> bool {
         match node {
             Node::Owner(owner) => self.replay.owners[owner].finished,
             Node::Turn(at) => self.replay.turn(at).granted,

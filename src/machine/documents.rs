@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::acquire::Admission;
-use super::lease::KnownLease;
+use super::lease::KnownTake;
 use super::requests::of_grab;
 use crate::limits;
 use crate::model::{
@@ -90,7 +90,7 @@ impl Machine {
         self.expire_due_at(key);
         let known = self.known_take(key, ts.take()).ok_or_else(|| self.not_proven(key))?;
         let outcome = self.take_outcome(key, known);
-        let KnownLease::Holds(token, _) = known else { return Ok(outcome) };
+        let KnownTake::Holds(token, _) = known else { return Ok(outcome) };
         let holder = self.state.holder_mut(key, token);
         let mark = holder.and_then(|holder| holder.extras.as_mut()).and_then(|extras| extras.document.as_mut());
         if let Some(mark) = mark.filter(|mark| mark.prepared) {
@@ -129,11 +129,11 @@ impl Machine {
         let key = LockKey { namespace: namespace.clone(), name: name.clone() };
         self.expire_due_at(&key);
         match self.known_take(&key, ts.take()) {
-            Some(KnownLease::Holds(token, _)) => {
+            Some(KnownTake::Holds(token, _)) => {
                 self.end_hold(&key, token, EndReason::Released, None);
                 return Ok(Outcome::Freed { locks: 1 });
             }
-            Some(KnownLease::Waits(..) | KnownLease::Finished(_)) => {}
+            Some(KnownTake::Waits(..) | KnownTake::Finished(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
                 self.room_for_a_take(&key)?;

@@ -19,7 +19,7 @@ use crate::state::{
 
 /// What the machine knows about a take.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum KnownLease<'a> {
+pub(super) enum KnownTake<'a> {
     /// The take waits in the queue, under this sequence number.
     Waits(u64, &'a Waiter),
     /// The take holds the lock, with this token.
@@ -27,13 +27,13 @@ pub(super) enum KnownLease<'a> {
     Finished(&'a FinishedLease),
 }
 
-impl KnownLease<'_> {
+impl KnownTake<'_> {
     /// Whether this is the handle of the take.
     pub(super) fn is_proven_by(self, handle: &Handle) -> bool {
         match self {
-            KnownLease::Waits(_, waiter) => waiter.take_handle().as_ref() == Some(handle),
-            KnownLease::Holds(_, holder) => holder.take_handle().as_ref() == Some(handle),
-            KnownLease::Finished(take) => take.handle == *handle,
+            KnownTake::Waits(_, waiter) => waiter.take_handle().as_ref() == Some(handle),
+            KnownTake::Holds(_, holder) => holder.take_handle().as_ref() == Some(handle),
+            KnownTake::Finished(take) => take.handle == *handle,
         }
     }
 
@@ -41,9 +41,9 @@ impl KnownLease<'_> {
     /// was cancelled before it arrived, which has no fingerprint.
     pub(super) fn asks_otherwise(self, fingerprint: u64) -> bool {
         let known = match self {
-            KnownLease::Waits(_, waiter) => Some(waiter.request.fingerprint),
-            KnownLease::Holds(_, holder) => Some(holder.request.fingerprint),
-            KnownLease::Finished(take) => take.fingerprint,
+            KnownTake::Waits(_, waiter) => Some(waiter.request.fingerprint),
+            KnownTake::Holds(_, holder) => Some(holder.request.fingerprint),
+            KnownTake::Finished(take) => take.fingerprint,
         };
         known.is_some_and(|known| known != fingerprint)
     }
@@ -133,14 +133,12 @@ impl Machine {
     }
 
     /// Finds a take in the queue, among the holders or among the finished takes.
-    pub(super) fn known_take(&self, key: &LockKey, id: LeaseRequestId) -> Option<KnownLease<'_>> {
+    pub(super) fn known_take(&self, key: &LockKey, id: LeaseRequestId) -> Option<KnownTake<'_>> {
         let live = self.state.lock(key).and_then(|lock| Some((lock, lock.leases.get(&id)?)));
         match live {
-            Some((lock, ClaimState::Waiting(sequence))) => {
-                Some(KnownLease::Waits(*sequence, lock.queue.get(sequence)?))
-            }
-            Some((lock, ClaimState::Holding(token))) => Some(KnownLease::Holds(*token, lock.holders.get(token)?)),
-            None => self.state.finished_leases.get(&(key.clone(), id)).map(KnownLease::Finished),
+            Some((lock, ClaimState::Waiting(sequence))) => Some(KnownTake::Waits(*sequence, lock.queue.get(sequence)?)),
+            Some((lock, ClaimState::Holding(token))) => Some(KnownTake::Holds(*token, lock.holders.get(token)?)),
+            None => self.state.finished_leases.get(&(key.clone(), id)).map(KnownTake::Finished),
         }
     }
 
@@ -180,11 +178,11 @@ impl Machine {
         Ok(Some(self.take_outcome(&take.lock, known)))
     }
 
-    pub(super) fn take_outcome(&self, key: &LockKey, take: KnownLease<'_>) -> Outcome {
+    pub(super) fn take_outcome(&self, key: &LockKey, take: KnownTake<'_>) -> Outcome {
         match take {
-            KnownLease::Finished(take) => take.outcome.clone(),
-            KnownLease::Waits(sequence, _) => Outcome::Queued(self.place(key, sequence)),
-            KnownLease::Holds(token, holder) => {
+            KnownTake::Finished(take) => take.outcome.clone(),
+            KnownTake::Waits(sequence, _) => Outcome::Queued(self.place(key, sequence)),
+            KnownTake::Holds(token, holder) => {
                 let deadline = holder.leased_until();
                 Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: holder.waited_ms })
             }
@@ -208,11 +206,11 @@ impl Machine {
             return Err(Refusal::WrongHandle);
         }
         match known {
-            Some(KnownLease::Waits(sequence, _)) => self.end_wait(key, sequence, WaitEndReason::Withdrawn),
-            Some(KnownLease::Holds(token, _)) => {
+            Some(KnownTake::Waits(sequence, _)) => self.end_wait(key, sequence, WaitEndReason::Withdrawn),
+            Some(KnownTake::Holds(token, _)) => {
                 self.end_hold(key, token, EndReason::Cancelled, Some(Outcome::Withdrawn));
             }
-            Some(KnownLease::Finished(_)) => {}
+            Some(KnownTake::Finished(_)) => {}
             None if self.too_late(since).is_err() => {}
             None => {
                 self.room_for_a_take(key)?;

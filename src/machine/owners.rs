@@ -1,7 +1,7 @@
 //! Owners: the principals of sessions, holds, waits and documents, for decisions about rights.
 
 use super::Machine;
-use super::lease::KnownLease;
+use super::lease::KnownTake;
 use super::requests::{of_alter, of_release};
 use crate::model::{
     Alter, Alteration, Claim, Command, DocumentCommand, FencingToken, Grab, Handle, LeaseRequestId, LockKey, LockName,
@@ -63,9 +63,9 @@ impl Machine {
     #[must_use]
     pub fn take_owner(&self, lock: &LockKey, take: LeaseRequestId) -> Option<&Principal> {
         match self.known_take(lock, take)? {
-            KnownLease::Waits(_, waiter) => Some(&waiter.request.principal),
-            KnownLease::Holds(_, holder) => Some(&holder.request.principal),
-            KnownLease::Finished(_) => None,
+            KnownTake::Waits(_, waiter) => Some(&waiter.request.principal),
+            KnownTake::Holds(_, holder) => Some(&holder.request.principal),
+            KnownTake::Finished(_) => None,
         }
     }
 
@@ -156,7 +156,7 @@ impl Machine {
     #[must_use]
     pub fn known_answer(&self, command: &Command) -> Option<Outcome> {
         if let Command::CancelTake { lock, take, handle } = command {
-            let known = self.known_take(lock, *take).filter(|known| matches!(known, KnownLease::Finished(_)));
+            let known = self.known_take(lock, *take).filter(|known| matches!(known, KnownTake::Finished(_)));
             return known.filter(|known| known.is_proven_by(handle)).map(|_| Outcome::Withdrawn);
         }
         let session = command.session()?;

@@ -99,7 +99,7 @@ impl Holder {
     }
 
     /// Starts the deadlines that its request chose, at this log time.
-    fn count_from(&mut self, now: LogTime) {
+    fn start_deadlines(&mut self, now: LogTime) {
         let Extras { at_least_ms, at_most_ms, .. } = self.request.choices();
         let after = |ms: &Option<u64>, max: u64| ms.map(|ms| now.after_ms(ms.min(max)));
         let closed_until = after(at_least_ms, limits::AT_LEAST_MS_MAX);
@@ -115,7 +115,7 @@ impl Holder {
         let Waiter { request, since, deadline: _, lease, purpose, tries: _ } = waiter;
         let mut holder = Self::new(request, globals);
         holder.waited_ms = globals.now.ms_since(since);
-        holder.count_from(globals.now);
+        holder.start_deadlines(globals.now);
         holder.lease =
             lease.map(|LeaseWanted { handle, ms }| Lease { handle, deadline: globals.now.after_ms(ms), attempt: 0 });
         if purpose == Purpose::Set {
