@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
-pub use arrivals::arrivals;
 pub(crate) use causes::{causes, with_causes};
 pub(crate) use closed_first::closed_first;
 #[cfg(feature = "cli")]
@@ -36,15 +36,14 @@ pub(crate) use connection_info::CertificateState;
 pub use connection_info::ConnectionInfo;
 #[cfg(feature = "cli")]
 pub(crate) use descriptor_share::connections_max;
-pub use first_request::Accepted;
+use first_request::Admission;
 pub use port::{ConnectionsMax, Port};
 #[cfg(feature = "cli")]
 pub(crate) use tls::RefuseList;
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use tls::tests::Certs as TestCerts;
 pub use tls::{
-    CertificateEnd, CertificateName, PeerTls, PortTls, Protocol, Role, TlsConnector, TlsError, TlsFiles, TlsRefusal,
-    digest, secured,
+    CertificateEnd, CertificateName, PortTls, Protocol, Role, TlsConnector, TlsError, TlsFiles, TlsRefusal, digest,
 };
 pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
@@ -54,6 +53,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A connection over any stream of bytes.
 pub struct Connection {
     stream: Box<dyn Stream>,
+    /// Its place among the connections of a port; `None` if it was dialled.
+    admission: Option<Admission>,
     /// The name in the certificate of the other side.
     proven: Option<Arc<CertificateName>>,
     /// Completes when the connection must end because of its certificate, with the reason.
@@ -73,26 +74,22 @@ type End = Pin<Box<dyn Future<Output = io::Error> + Send>>;
 impl Connection {
     /// Creates a connection over a stream of bytes.
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self::proven(None, stream)
-    }
-
-    /// Creates a connection over TCP in plain text, which others may read unless both sides are on this machine.
-    fn plain(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, from: Option<SocketAddr>) -> Self {
-        let exposed = from.is_none_or(|from| !from.ip().to_canonical().is_loopback());
-        Self { exposed, plain: true, from, ..Self::new(stream) }
-    }
-
-    /// Creates a connection whose other side has proven its name.
-    pub fn proven(name: Option<CertificateName>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         Self {
             stream: Box::new(stream),
-            proven: name.map(Arc::new),
+            admission: None,
+            proven: None,
             exposed: false,
             plain: false,
             from: None,
             end: None,
             certificate: CertificateState::default(),
         }
+    }
+
+    /// Creates an accepted connection in plain text, which others may read unless both sides are on this machine.
+    fn plain(stream: TcpStream, admission: Admission, from: Option<SocketAddr>) -> Self {
+        let exposed = from.is_none_or(|from| !from.ip().to_canonical().is_loopback());
+        Self { admission: Some(admission), exposed, plain: true, from, ..Self::new(stream) }
     }
 
     /// Returns this connection, which fails as soon as a future completes, with its error.
@@ -108,6 +105,7 @@ impl Connection {
             // A future is not polled again after it has completed.
             self.end = None;
             self.stream = Box::new(tokio::io::empty());
+            self.admission = None;
             return Err(error);
         }
         if self.certificate.is_refused() {
@@ -127,7 +125,10 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.stream(cx)?.poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = self.stream(cx)?.poll_read(cx, buf);
+        let Some(admission) = &mut self.admission else { return read };
+        admission.follow(cx, &buf.filled()[before..], read)
     }
 }
 
@@ -228,7 +229,33 @@ impl Service<Uri> for Connector {
 /// A stream of accepted connections.
 pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connection>> + Send>>;
 
-/// Returns the connections from other nodes that a TCP listener accepts, see [`arrivals`].
+/// Returns the connections from other nodes that a TCP listener accepts, see [`connections`].
 pub fn accepted(listener: TcpListener, tls: Option<PortTls>) -> Incoming {
-    Box::pin(secured(arrivals(listener, Port::Peer, ConnectionsMax::default()), tls).map(Ok))
+    Box::pin(connections(listener, Port::Peer, ConnectionsMax::default(), tls).map(Ok))
+}
+
+/// Returns the connections of a TCP listener, without delay for small messages. Their peers must begin a request in
+/// time. With TLS these are the ones whose handshakes succeeded. `most` limits the ports for clients; the port for the
+/// other nodes has fixed limits.
+///
+/// The stream runs until it is dropped. It closes a connection at once if the port may have no more of them, or no more
+/// from its address. While the listener fails, or the port has used its share of the process's descriptors, it pauses
+/// and retries.
+pub fn connections(
+    listener: TcpListener,
+    port: Port,
+    most: ConnectionsMax,
+    tls: Option<PortTls>,
+) -> BoxStream<'static, Connection> {
+    let arrivals = arrivals::arrivals(listener, port, most);
+    match tls {
+        Some(tls) => tls.secured(arrivals).boxed(),
+        None => {
+            let plain = |(stream, admission): (TcpStream, _)| {
+                let from = stream.peer_addr().ok();
+                Connection::plain(stream, admission, from)
+            };
+            arrivals.map(plain).boxed()
+        }
+    }
 }

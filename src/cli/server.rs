@@ -18,7 +18,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Listen, Protection};
 use crate::http::{self, Render};
 use crate::limits;
-use crate::net::{CertificateEnd, PeerTls, Port, PortTls, TlsError};
+use crate::net::{CertificateEnd, Port, PortTls, TlsError};
 use crate::node::{Node, NodeOptions, OpenNodeError};
 use crate::rpc;
 use crate::service::ErrorCode;
@@ -256,7 +256,7 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
 pub(super) fn check_certificates(config: &Config) -> Result<Vec<CertificateEnd>, Failure> {
     let mut own = Vec::new();
     if let Protection::Tls { files, .. } = &config.tls.peer {
-        let checked = PeerTls::new(files, &config.cluster, config.node);
+        let checked = PortTls::for_nodes(files, &config.cluster, config.node, false);
         own.push(checked.map_err(|error| wrong_files(&error))?.own());
     }
     for port in [Port::Client, Port::Http] {

@@ -29,7 +29,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
@@ -41,7 +41,7 @@ pub(crate) use self::scrape::{Scrape, Scraper};
 use crate::auth::ClusterRight;
 use crate::limits;
 use crate::model::Query;
-use crate::net::{self, Accepted, ConnectionInfo, PortTls, arrivals, secured};
+use crate::net::{self, Connection, ConnectionInfo, PortTls};
 use crate::rpc::{Tasks, stopped};
 use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
 
@@ -78,7 +78,7 @@ pub async fn serve<S: LockService>(
 ) -> std::io::Result<()> {
     let (tasks, measures) = (Tasks::default(), Arc::new(measured::Measures::new(info.node)));
     let calls = api::routes(service.clone(), info.clone(), tasks.clone(), stop.clone());
-    let (connections, headers_state) = (info.connections, (service.clone(), info.clone()));
+    let (most, headers_state) = (info.connections, (service.clone(), info.clone()));
     let protected = (service.clone(), hosts);
     let screens = page::routes(service.clone(), info, tls.is_some(), Arc::clone(&render), stop.clone());
     let routes = Router::new()
@@ -94,7 +94,7 @@ pub async fn serve<S: LockService>(
         .layer(from_fn_with_state(protected, origin::protect::<S>))
         .layer(from_fn_with_state(headers_state, node_headers::add::<S>))
         .layer(from_fn_with_state(measures, measured::measured));
-    serve_routes(arrivals(listener, net::Port::Http, connections), tls, routes, stopped(stop)).await?;
+    serve_routes(net::connections(listener, net::Port::Http, most, tls), routes, stopped(stop)).await?;
     // The server does not wait for withdrawals that the service refuses or does not answer.
     drop(timeout(Duration::from_millis(limits::DRAIN_MS_MAX / 4), tasks.ended()).await);
     Ok(())
@@ -117,17 +117,16 @@ async fn no_such_method(method: Method, uri: Uri, headers: HeaderMap) -> Respons
 }
 
 async fn serve_routes(
-    arrivals: impl Stream<Item = Accepted<TcpStream>> + Send + 'static,
-    tls: Option<PortTls>,
+    mut connections: impl Stream<Item = Connection> + Unpin,
     routes: Router,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let open = GracefulShutdown::new();
-    let (mut arrivals, mut stop) = (secured(arrivals, tls), pin!(stop));
+    let mut stop = pin!(stop);
     let http1 = bounded_http1();
     loop {
         tokio::select! {
-            Some(stream) = arrivals.next() => {
+            Some(stream) = connections.next() => {
                 let routes = routes.clone().layer(Extension(stream.connect_info()));
                 let connection = http1.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
                 // A connection ends with an error if its client breaks a limit or disconnects.
@@ -224,6 +223,7 @@ fn unavailable(error: &ServiceError) -> Readiness {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     use super::*;
     use crate::net::ConnectionsMax;
@@ -239,8 +239,8 @@ mod tests {
     async fn a_silent_connection_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let arrivals = arrivals(listener, net::Port::Http, ConnectionsMax::default());
-        tokio::spawn(serve_routes(arrivals, None, routes(), std::future::pending()));
+        let connections = net::connections(listener, net::Port::Http, ConnectionsMax::default(), None);
+        tokio::spawn(serve_routes(connections, routes(), std::future::pending()));
         let mut silent = TcpStream::connect(address).await.expect("connected");
         let longest = Duration::from_millis(2 * limits::HTTP_FIRST_REQUEST_MS_MAX);
         let read = timeout(longest, silent.read_u8()).await.expect("closed in time");

@@ -19,21 +19,16 @@ use tokio::time::{Instant as TokioInstant, sleep};
 
 use super::connection_count::ConnectionCount;
 use super::descriptor_share::{Descriptor, warn_if_few};
-use super::first_request::Accepted;
+use super::first_request::Admission;
 use super::port::{ConnectionsMax, Port};
 use crate::limits::{ACCEPT_PAUSE_MS, ACCEPT_QUIET_MS, HTTP_KEEPALIVE_MS, HTTP_SILENCE_MS_MAX};
 
-/// Returns the connections of a TCP listener, without delay for small messages. Their peers must begin a request in
-/// time. `most` limits the ports for clients; the port for the other nodes has fixed limits.
-///
-/// The stream runs until it is dropped. It closes a connection at once if the port may have no more of them, or no more
-/// from its address. While the listener fails, or the port has used its share of the process's descriptors, it pauses
-/// and retries.
-pub fn arrivals(
+/// Returns the TCP connections of a port, see [`connections`](super::connections).
+pub(super) fn arrivals(
     listener: TcpListener,
     port: Port,
     most: ConnectionsMax,
-) -> impl Stream<Item = Accepted<TcpStream>> + Send + 'static {
+) -> impl Stream<Item = (TcpStream, Admission)> + Send + 'static {
     warn_if_few(port, port.limits(most).open);
     let late = silent_connections(port.name());
     let (listener, count) = (Arc::new(listener), ConnectionCount::new(port, most));
@@ -55,7 +50,7 @@ pub fn arrivals(
             if port == Port::Http {
                 silence_is_bounded(&stream).ok();
             }
-            Accepted::new(stream, port, (counted, descriptor), late.clone())
+            (stream, Admission::new(port, counted, descriptor, late.clone()))
         });
         ready(accepted)
     })

@@ -1,30 +1,20 @@
 //! The first request of an accepted connection: it must begin in time. A peer that connects and sends nothing, or only
 //! a part of a header, occupies a descriptor.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use metrics::Counter;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-use tonic::transport::server::Connected;
 
 use super::connection_count::Counted;
-use super::connection_info::ConnectionInfo;
 use super::descriptor_share::Descriptor;
 use super::port::Port;
 
 /// Bytes with which an HTTP/2 connection begins: the preface of 24 bytes, and the header of the first frame. From then
 /// on, keepalive pings detect a silent peer.
 const HTTP2_BEGIN_BYTES: usize = 24 + 9;
-
-/// An accepted connection whose peer must begin its first request in time; later it has no deadline.
-#[derive(Debug)]
-pub struct Accepted<S> {
-    stream: S,
-    admission: Admission,
-}
 
 /// The place of a connection among those of its port, and the deadline of its first request.
 #[derive(Debug)]
@@ -36,6 +26,12 @@ pub(super) struct Admission {
 }
 
 impl Admission {
+    pub(super) fn new(port: Port, counted: Counted, descriptor: Descriptor, late: Counter) -> Self {
+        let deadline = Box::pin(sleep(port.patience()));
+        let awaited = Some(Awaited { beginning: Beginning::of(port), deadline, late });
+        Self { awaited, counted, _descriptor: descriptor }
+    }
+
     /// Completes at the deadline of the first request, and counts the connection as late.
     pub(super) async fn late(&mut self) {
         match &mut self.awaited {
@@ -45,6 +41,26 @@ impl Admission {
             }
             None => std::future::pending().await,
         }
+    }
+
+    /// Follows the first request in the bytes of a read, and returns the result of the read; an error at the deadline
+    /// of a request that has not begun.
+    pub(super) fn follow(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        read: Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        let Some(awaited) = &mut self.awaited else { return read };
+        if awaited.beginning.is_complete_after(bytes) {
+            self.awaited = None;
+            self.counted.prove();
+        } else if read.is_pending() {
+            ready!(awaited.deadline.as_mut().poll(cx));
+            awaited.late.increment(1);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer began no request in time")));
+        }
+        read
     }
 }
 
@@ -106,90 +122,26 @@ impl Beginning {
     }
 }
 
-impl<S> Accepted<S> {
-    pub(super) fn new(stream: S, port: Port, (counted, descriptor): (Counted, Descriptor), late: Counter) -> Self {
-        let deadline = Box::pin(sleep(port.patience()));
-        let awaited = Some(Awaited { beginning: Beginning::of(port), deadline, late });
-        Self { stream, admission: Admission { awaited, counted, _descriptor: descriptor } }
-    }
-
-    /// Returns the stream without its deadline, and what continues it.
-    pub(super) fn into_parts(self) -> (S, Admission) {
-        (self.stream, self.admission)
-    }
-
-    /// Continues with a stream on top of the accepted one.
-    pub(super) fn resume(stream: S, admission: Admission) -> Self {
-        Self { stream, admission }
-    }
-}
-
-impl<S> Connected for Accepted<S> {
-    type ConnectInfo = ConnectionInfo;
-    fn connect_info(&self) -> ConnectionInfo {
-        ConnectionInfo::new(None, true, None)
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Accepted<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let Admission { awaited: Some(awaited), .. } = &mut self.admission else { return read };
-        if awaited.beginning.is_complete_after(&buf.filled()[before..]) {
-            self.admission.awaited = None;
-            self.admission.counted.prove();
-        } else if read.is_pending() {
-            ready!(awaited.deadline.as_mut().poll(cx));
-            awaited.late.increment(1);
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer began no request in time")));
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Accepted<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
-    }
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::StreamExt;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{Instant as TokioInstant, timeout};
 
     use super::*;
-    use crate::net::ConnectionsMax;
-    use crate::net::arrivals;
+    use crate::net::{Connection, ConnectionsMax, connections};
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const HEADER: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
 
-    fn accepted<S: AsyncRead + Unpin>(stream: S, port: Port) -> Accepted<S> {
+    fn accepted(stream: DuplexStream, port: Port) -> Connection {
         let counted = crate::net::connection_count::ConnectionCount::new(port, ConnectionsMax::default())
             .admit(std::net::Ipv4Addr::LOCALHOST.into())
             .expect("the first");
         let descriptor = Descriptor::take(port).expect("a descriptor");
-        Accepted::new(stream, port, (counted, descriptor), Counter::noop())
+        let admission = Admission::new(port, counted, descriptor, Counter::noop());
+        Connection { admission: Some(admission), ..Connection::new(stream) }
     }
 
     /// H-10: each port closes a connection on which nothing arrives, or only a part of the preface or of a header, at
@@ -238,9 +190,9 @@ mod tests {
         for port in [Port::Client, Port::Peer, Port::Http] {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let address = listener.local_addr().expect("bound");
-            let mut arrivals = Box::pin(arrivals(listener, port, ConnectionsMax::default()));
+            let mut accepted = connections(listener, port, ConnectionsMax::default(), None);
             let _silent = TcpStream::connect(address).await.expect("connected");
-            let mut connection = arrivals.next().await.expect("a connection");
+            let mut connection = accepted.next().await.expect("a connection");
             let read = timeout(2 * port.patience(), connection.read_u8()).await.expect("closed in time");
             assert_eq!(read.expect_err("nothing was sent").kind(), io::ErrorKind::TimedOut);
         }

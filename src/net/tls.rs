@@ -21,11 +21,10 @@ mod server_files;
 pub(super) mod tests;
 mod verify;
 
-pub use accept::{PortTls, secured};
+pub use accept::PortTls;
 pub use dial::{Protocol, TlsConnector, TlsRefusal};
 pub use files::{CertificateEnd, TlsError, TlsFiles};
 pub use name::{CertificateName, Role};
-pub use peer::PeerTls;
 #[cfg(feature = "cli")]
 pub(crate) use refuse_list::RefuseList;
 pub use refuse_list::digest;

@@ -259,7 +259,7 @@ impl Node {
     /// Writes that the node uses other certificates or another list of refused ones from now on. `of_ports` has the
     /// digest of each certificate chain that the ports for clients show.
     pub fn audit_certificates(&self, of_ports: impl IntoIterator<Item = String>) {
-        let own = self.core.shared.certificates.as_ref().map(|certificates| certificates.tls.digest());
+        let own = self.core.shared.certificates.as_ref().map(PortTls::digest);
         // Ports may share files.
         let digests: BTreeSet<_> = of_ports.into_iter().chain(own).collect();
         let digests = digests.into_iter().collect::<Vec<_>>().join(", ");
@@ -328,7 +328,7 @@ pub(super) async fn keep(node: Node) {
     let Some(log) = &node.core.audit else { return };
     node.audit_own(Act::new("start"));
     if let Some(certificates) = &node.core.shared.certificates {
-        node.audit_port(&certificates.port);
+        node.audit_port(certificates);
     }
     let mut named = 0;
     for pauses in 1.. {

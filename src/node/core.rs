@@ -25,7 +25,7 @@ use crate::limits;
 use crate::machine::Applied;
 use crate::model::{Announcement, ClusterSettings, DigestClaim, Member, RefusedDeadlock};
 use crate::mutex::Mutex;
-use crate::net::{ConnectionsMax, PeerTls, PortTls};
+use crate::net::{ConnectionsMax, PortTls};
 use crate::raft::Consensus;
 use crate::service::{LeaderHint, Places};
 use crate::storage::{DirectoryLock, SyncObserver};
@@ -98,13 +98,6 @@ pub(super) struct Core {
     pub(super) raft_ended: watch::Sender<bool>,
 }
 
-/// The certificates of a node for the other nodes, when it dials them and when it accepts their connections.
-#[derive(Clone)]
-pub(super) struct PeerCertificates {
-    pub(super) tls: PeerTls,
-    pub(super) port: PortTls,
-}
-
 /// What the Raft callbacks need before the [`Core`] exists.
 pub(super) struct Shared {
     pub(super) hub: Arc<Hub>,
@@ -120,7 +113,7 @@ pub(super) struct Shared {
     /// node in memory, which has no directory.
     pub(super) lock: OnceLock<DirectoryLock>,
     /// Certificates for the other nodes; `None` for plain text.
-    pub(super) certificates: Option<PeerCertificates>,
+    pub(super) certificates: Option<PortTls>,
     /// Reason that Raft stopped, if it did.
     pub(super) fatal: watch::Sender<Option<String>>,
     /// The last refused deadlocks, the newest last, for the servers on top of this node.
@@ -134,7 +127,7 @@ impl fmt::Debug for Core {
 }
 
 impl Shared {
-    pub(super) fn new(config: &Config, clock: Arc<dyn Clock>, certificates: Option<PeerCertificates>) -> Self {
+    pub(super) fn new(config: &Config, clock: Arc<dyn Clock>, certificates: Option<PortTls>) -> Self {
         Self {
             hub: Arc::default(),
             claim_waiters: ClaimWaiters::default(),

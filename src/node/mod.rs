@@ -165,7 +165,7 @@ impl Node {
     /// Returns the certificate that this node shows to other nodes, and its end; `None` without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<crate::net::CertificateEnd> {
-        self.core.shared.certificates.as_ref().map(|certificates| certificates.tls.own())
+        self.core.shared.certificates.as_ref().map(|certificates| certificates.own())
     }
 
     /// Reads the certificates for the other nodes again. If they have changed, new connections use them, and an open
@@ -174,7 +174,7 @@ impl Node {
     /// # Errors
     /// The files cannot be used. Then the node continues with those that it has.
     pub fn reload_certificates(&self) -> Result<bool, crate::net::TlsError> {
-        self.core.shared.certificates.as_ref().map_or(Ok(false), |certificates| certificates.tls.reload())
+        self.core.shared.certificates.as_ref().map_or(Ok(false), |certificates| certificates.reload())
     }
 
     /// Waits until an error that the node cannot recover from stops it, and returns the reason.

@@ -16,7 +16,7 @@ use super::admission::Watchers;
 use super::audited;
 use super::auth::{Auth, Caller};
 use super::cluster::{announcements, consistency};
-use super::core::{Core, PeerCertificates, Shared};
+use super::core::{Core, Shared};
 use super::metrics::sampler;
 use super::options::{NodeOptions, PeerNetwork, Tuning};
 use super::raft_callbacks::RaftCallbacks;
@@ -30,7 +30,7 @@ use crate::config::{Config, ConfigError, Protection, TlsMode};
 use crate::limits;
 use crate::model::ClusterSettings;
 use crate::mutex::Mutex;
-use crate::net::{Connector, Incoming, PeerTls, TlsError, accepted, closed_first};
+use crate::net::{Connector, Incoming, PortTls, TlsError, accepted, closed_first};
 use crate::raft::{Consensus, RaftSettings, StartError, Timing};
 use crate::service::{Places, Source};
 use crate::storage::{self, MemoryDisk, OpenError, Owner, StateStore, SyncObserver, Wal};
@@ -119,7 +119,7 @@ enum Bound {
 
 impl Bound {
     /// Creates the network; must be called on the node's runtime.
-    fn network(self, config: &Config) -> Result<(PeerNetwork, Option<PeerCertificates>), OpenNodeError> {
+    fn network(self, config: &Config) -> Result<(PeerNetwork, Option<PortTls>), OpenNodeError> {
         let listener = match self {
             Bound::Tcp(listener) => TcpListener::from_std(listener).map_err(|error| not_listening(config, error))?,
             Bound::Given(network) => return Ok((network, None)),
@@ -127,14 +127,12 @@ impl Bound {
         let Protection::Tls { mode, files, .. } = &config.tls.peer else {
             return Ok((PeerNetwork { connector: Connector::tcp(), incoming: accepted(listener, None) }, None));
         };
-        let tls = PeerTls::new(files, &config.cluster, config.node)?;
+        let tls = PortTls::for_nodes(files, &config.cluster, config.node, mode.accepts_plain())?;
         let connector = match mode {
             TlsMode::Allow => Connector::tcp(),
             TlsMode::Prefer | TlsMode::Require => tls.connector(),
         };
-        let port = tls.port(mode.accepts_plain());
-        let network = PeerNetwork { connector, incoming: accepted(listener, Some(port.clone())) };
-        Ok((network, Some(PeerCertificates { tls, port })))
+        Ok((PeerNetwork { connector, incoming: accepted(listener, Some(tls.clone())) }, Some(tls)))
     }
 }
 

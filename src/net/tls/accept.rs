@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, Stream};
+use futures_util::stream::Stream;
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error};
+use sha2::{Digest, Sha256};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -19,22 +20,24 @@ use tokio_rustls::server::TlsStream;
 use super::files::{CertificateEnd, TlsError, TlsFiles, day};
 use super::name::{CertificateName, shown};
 use super::recheck::not_accepted;
-use super::server_files::{ClientCertificates, ServerFiles, ServerSettings, TlsSet};
+use super::server_files::{ClientCertificates, ServerFiles, ServerSettings};
 use super::verify::{Admitted, REFUSED};
 use crate::limits::{PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
 use crate::mutex::Mutex;
 use crate::net::first_request::Admission;
-use crate::net::{Accepted, Connection, ConnectionsMax, Port};
+use crate::net::{Connection, ConnectionsMax, Port};
 
 /// First byte of a TLS connection: the type of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
 
 /// The TLS of one port.
 #[derive(Clone)]
-pub struct PortTls(Arc<Shared>);
+pub struct PortTls(pub(super) Arc<Shared>);
 
-struct Shared {
-    set: Arc<TlsSet>,
+pub(super) struct Shared {
+    pub(super) source: ServerFiles,
+    /// What new connections use.
+    pub(super) settings: watch::Sender<Arc<ServerSettings>>,
     /// Whether connections in plain text are accepted, too.
     allows_plain: bool,
     /// Earliest time of the next handshake, on the port for the other nodes.
@@ -83,13 +86,15 @@ impl PortTls {
             (None, false) => ClientCertificates::None,
         };
         let admitted = Admitted::Clients(cluster.to_owned());
-        let set = TlsSet::new(ServerFiles { port, node, files: files.clone(), wanted, admitted })?;
-        Ok(Self::new(Arc::new(set), allows_plain))
+        Self::new(ServerFiles { port, node, files: files.clone(), wanted, admitted }, allows_plain)
     }
 
-    pub(super) fn new(set: Arc<TlsSet>, allows_plain: bool) -> Self {
-        let (next, log) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Shared { set, allows_plain, next, log, on_refusal: OnceLock::new() }))
+    pub(super) fn new(source: ServerFiles, allows_plain: bool) -> Result<Self, TlsError> {
+        let settings = source.settings(source.files.read()?)?;
+        source.check_own(&settings)?;
+        let settings = watch::Sender::new(Arc::new(settings));
+        let (next, log, on_refusal) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Ok(Self(Arc::new(Shared { source, settings, allows_plain, next, log, on_refusal })))
     }
 
     /// Calls `notify` with each connection that the port refuses from now on. Only the first call has an effect.
@@ -98,30 +103,62 @@ impl PortTls {
     }
 
     /// Reads the files again. If they have changed, new connections use them, and an open connection whose certificate
-    /// they do not accept ends within a few seconds.
+    /// they do not accept ends within a few seconds. Returns whether they have changed.
+    ///
+    /// The own certificate is checked if it has changed: with one that has expired, the list of refused ones can still
+    /// grow.
     ///
     /// # Errors
     /// The files cannot be used. Then the port continues with those that it has.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        self.0.set.reload()
+        let Shared { source, settings, .. } = &*self.0;
+        let contents = source.files.read()?;
+        if settings.borrow().contents == contents {
+            return Ok(false);
+        }
+        let is_checked = settings.borrow().contents.has_same_identity(&contents);
+        let changed = source.settings(contents)?;
+        if !is_checked {
+            source.check_own(&changed)?;
+        }
+        settings.send_replace(Arc::new(changed));
+        Ok(true)
     }
 
     /// Returns the certificate that the port shows, and its end.
     #[must_use]
     pub fn own(&self) -> CertificateEnd {
-        self.0.set.own()
+        CertificateEnd::new(&self.0.source.files, self.0.settings.borrow().own_end())
     }
 
-    /// Returns the first 12 digits of the SHA-256 of the certificate chain that the port shows.
+    /// Returns the first 12 digits of the SHA-256 of the certificate chain that the port shows. For a chain of one
+    /// certificate, the digest that names it in a refuse list begins with them.
     #[must_use]
     pub fn digest(&self) -> String {
-        self.0.set.digest()
+        let settings = Arc::clone(&self.0.settings.borrow());
+        let chain = settings.identity.cert.iter();
+        let hash = chain.fold(Sha256::new(), |hash, certificate| hash.chain_update(certificate));
+        hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Returns the connections whose handshakes succeeded. Slow handshakes do not delay others: as many as the port may
+    /// have are performed at the same time.
+    pub(in crate::net) fn secured(
+        self,
+        arrivals: impl Stream<Item = (TcpStream, Admission)>,
+    ) -> impl Stream<Item = Connection> {
+        let port = self.0.source.port;
+        // The metric exists before the first refusal.
+        super::refusals(port.name()).increment(0);
+        // With space for one more, the port continues to accept connections, and closes those beyond its limit.
+        let at_once = port.limits(ConnectionsMax::default()).unproven + 1;
+        let accepting = arrivals.map(move |arrival| self.clone().accept(arrival));
+        accepting.buffer_unordered(at_once).filter_map(std::future::ready)
     }
 
     /// Returns the connection after its handshake; `None` if the port refuses it or the other side ends it. The
     /// handshake and the start of the first request have one deadline.
-    async fn accept(self, accepted: Accepted<TcpStream>) -> Option<Connection> {
-        let (stream, mut admission) = accepted.into_parts();
+    async fn accept(self, (stream, mut admission): (TcpStream, Admission)) -> Option<Connection> {
         let from = stream.peer_addr().ok();
         let handshake = tokio::select! {
             handshake = self.handshake(stream) => handshake,
@@ -129,7 +166,7 @@ impl PortTls {
         };
         match handshake {
             Ok(Handshake::Tls(settings, stream)) => Some(self.protected(settings, *stream, admission, from)),
-            Ok(Handshake::Plain(stream)) => Some(Connection::plain(Accepted::resume(stream, admission), from)),
+            Ok(Handshake::Plain(stream)) => Some(Connection::plain(stream, admission, from)),
             Ok(Handshake::Ended) => None,
             Err(refused) => {
                 self.report(from, &refused);
@@ -148,8 +185,8 @@ impl PortTls {
     ) -> Connection {
         let chain = stream.get_ref().1.peer_certificates().map(<[CertificateDer<'static>]>::to_vec);
         let own = chain.as_ref().and_then(|chain| chain.first());
-        let (name, shown) = (own.and_then(CertificateName::of), own.map(shown));
-        let connection = Connection { from, ..Connection::proven(name, Accepted::resume(stream, admission)) };
+        let (proven, shown) = (own.and_then(CertificateName::of).map(Arc::new), own.map(shown));
+        let connection = Connection { proven, admission: Some(admission), from, ..Connection::new(stream) };
         let (Some(chain), Some(shown)) = (chain, shown) else { return connection };
         connection.until(async move {
             let error = not_accepted(settings, move |settings, now| settings.check(&chain, now)).await;
@@ -167,7 +204,7 @@ impl PortTls {
             return self.0.allows_plain.then(|| Handshake::Plain(stream)).ok_or_else(refused);
         }
         self.turn().await;
-        let settings = self.0.set.settings.subscribe();
+        let settings = self.0.settings.subscribe();
         let config = Arc::clone(&settings.borrow().config);
         let accepting = TlsAcceptor::from(config).accept(stream);
         let handshake = REFUSED.scope(RefCell::default(), async {
@@ -182,7 +219,7 @@ impl PortTls {
     /// Waits until the next handshake may begin. Raft's thread serves the port for the other nodes, and many handshakes
     /// at once would delay its heartbeats.
     async fn turn(&self) {
-        if self.0.set.source.port != Port::Peer {
+        if self.0.source.port != Port::Peer {
             return;
         }
         let turn = {
@@ -212,7 +249,7 @@ impl PortTls {
     fn certificate_problem(&self, error: &Error, name: &str) -> String {
         match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                let ca = &self.0.set.source.files.ca;
+                let ca = &self.0.source.files.ca;
                 let file = ca.as_ref().map_or_else(String::new, |path| path.display().to_string());
                 format!("{name}, which is not from an authority in {file}")
             }
@@ -234,7 +271,7 @@ impl PortTls {
     }
 
     fn report(&self, from: Option<SocketAddr>, refused: &str) {
-        let port = self.0.set.source.port.name();
+        let port = self.0.source.port.name();
         super::refusals(port).increment(1);
         if let Some(notify) = self.0.on_refusal.get() {
             notify(port, from, refused);
@@ -252,31 +289,5 @@ impl PortTls {
         let from = from.map_or_else(|| "a client".to_owned(), |from| from.to_string());
         let others = if skipped == 0 { String::new() } else { format!(" ({skipped} more before it)") };
         tracing::warn!(port, "{from} {refused}{others}");
-    }
-}
-
-fn plain(accepted: Accepted<TcpStream>) -> Connection {
-    let (stream, admission) = accepted.into_parts();
-    let from = stream.peer_addr().ok();
-    Connection::plain(Accepted::resume(stream, admission), from)
-}
-
-/// Returns the connections of a port. With TLS these are the ones whose handshakes succeeded. Slow handshakes do not
-/// delay others: as many as the port may have are performed at the same time.
-pub fn secured(
-    arrivals: impl Stream<Item = Accepted<TcpStream>> + Send + 'static,
-    tls: Option<PortTls>,
-) -> BoxStream<'static, Connection> {
-    match tls {
-        None => arrivals.map(plain).boxed(),
-        Some(tls) => {
-            let port = tls.0.set.source.port;
-            // The metric exists before the first refusal.
-            super::refusals(port.name()).increment(0);
-            // With space for one more, the port continues to accept connections, and closes those beyond its limit.
-            let at_once = port.limits(ConnectionsMax::default()).unproven + 1;
-            let accepting = arrivals.map(move |stream| tls.clone().accept(stream));
-            accepting.buffer_unordered(at_once).filter_map(std::future::ready).boxed()
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The TLS of a node toward the other nodes.
+//! The TLS of a node toward the other nodes: its port for them, and the connections that it dials with the same files.
 
 use std::io;
 use std::sync::Arc;
@@ -9,56 +9,26 @@ use tokio::net::TcpStream;
 
 use super::accept::PortTls;
 use super::dial::{Protocol, client_builder, handshake, of_tls};
-use super::files::{CertificateEnd, TlsError, TlsFiles, presented};
+use super::files::{TlsError, TlsFiles, presented};
 use super::recheck::not_accepted;
-use super::server_files::{ClientCertificates, ServerFiles, ServerSettings, TlsSet};
+use super::server_files::{ClientCertificates, ServerFiles, ServerSettings};
 use super::verify::Admitted;
 use crate::net::{Connection, Connector, Port, tcp};
 
-/// The TLS of a node toward the other nodes: always with certificates on both sides.
-#[derive(Clone)]
-pub struct PeerTls(Arc<TlsSet>);
-
-impl PeerTls {
-    /// Reads the files of a node.
+impl PortTls {
+    /// Reads the files of a node for its port for the other nodes, which always demands a certificate, and for the
+    /// connections to those nodes.
     ///
     /// # Errors
     /// The files cannot be used, or the certificate has expired or belongs to another node. The error names the file
     /// and the fix.
-    pub fn new(files: &TlsFiles, cluster: &str, node: u64) -> Result<Self, TlsError> {
+    pub fn for_nodes(files: &TlsFiles, cluster: &str, node: u64, allows_plain: bool) -> Result<Self, TlsError> {
         let (files, admitted) = (files.clone(), Admitted::Nodes(cluster.to_owned()));
         let source = ServerFiles { port: Port::Peer, node, files, wanted: ClientCertificates::Required, admitted };
-        Ok(Self(Arc::new(TlsSet::new(source)?)))
+        Self::new(source, allows_plain)
     }
 
-    /// Reads the files again. If they have changed, new connections to and from other nodes use them, and an open
-    /// connection whose certificate they do not accept ends within a few seconds.
-    ///
-    /// # Errors
-    /// As those of [`new`](Self::new). Then the node continues with the files that it has.
-    pub fn reload(&self) -> Result<bool, TlsError> {
-        self.0.reload()
-    }
-
-    /// Returns the certificate of the node, and its end.
-    #[must_use]
-    pub fn own(&self) -> CertificateEnd {
-        self.0.own()
-    }
-
-    /// Returns the first 12 digits of the SHA-256 of the node's certificate chain.
-    #[must_use]
-    pub fn digest(&self) -> String {
-        self.0.digest()
-    }
-
-    /// Returns the TLS of the port for the other nodes, which uses the same files.
-    #[must_use]
-    pub fn port(&self, allows_plain: bool) -> PortTls {
-        PortTls::new(Arc::clone(&self.0), allows_plain)
-    }
-
-    /// Returns a connector for TLS over TCP. It accepts only the certificate of the node that it dials.
+    /// Returns a connector for TLS over TCP, which accepts only the certificate of the node that it dials.
     #[must_use]
     pub fn connector(&self) -> Connector {
         let tls = self.clone();
@@ -67,13 +37,13 @@ impl PeerTls {
             Box::pin(async move {
                 let stream = tcp(&target.address).await?;
                 let Some(node) = target.node else { return Err(io::Error::other("only a node can be dialled")) };
-                tls.handshake(node, stream).await
+                tls.dial(node, stream).await
             })
         })
     }
 
     /// Returns the connection to a node, which ends when the certificate of that node is not accepted any more.
-    async fn handshake(&self, node: u64, stream: TcpStream) -> io::Result<Connection> {
+    async fn dial(&self, node: u64, stream: TcpStream) -> io::Result<Connection> {
         let cluster = self.0.source.admitted.cluster().to_owned();
         let settings = self.0.settings.subscribe();
         let current = Arc::clone(&settings.borrow());

@@ -9,21 +9,12 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{CertificateError, Error, RootCertStore};
-use sha2::{Digest, Sha256};
-use tokio::sync::watch;
 
-use super::files::{CertificateEnd, TlsContents, TlsError, TlsFiles, day, presented, provider};
+use super::files::{TlsContents, TlsError, TlsFiles, day, presented, provider};
 use super::name::{CertificateName, shown};
 use super::refuse_list::RefuseList;
 use super::verify::{Admitted, NamedClients, OneNode, end_of, in_time};
 use crate::net::Port;
-
-/// The files of a port, and what follows from them until the next reload.
-pub(super) struct TlsSet {
-    pub(super) source: ServerFiles,
-    /// What new connections use.
-    pub(super) settings: watch::Sender<Arc<ServerSettings>>,
-}
 
 /// The files of a port of a node, and the clients that it accepts.
 pub(super) struct ServerFiles {
@@ -44,7 +35,7 @@ pub(super) enum ClientCertificates {
 
 /// What a port uses for new connections, and to check open ones again.
 pub(super) struct ServerSettings {
-    contents: TlsContents,
+    pub(super) contents: TlsContents,
     pub(super) config: Arc<ServerConfig>,
     /// Verifies the certificates of clients; `None` if the port asks for none.
     clients: Option<Arc<NamedClients>>,
@@ -53,49 +44,9 @@ pub(super) struct ServerSettings {
     refused: Arc<RefuseList>,
 }
 
-impl TlsSet {
-    /// Reads the files.
-    pub(super) fn new(source: ServerFiles) -> Result<Self, TlsError> {
-        let settings = source.settings(source.files.read()?)?;
-        source.check_own(&settings)?;
-        Ok(Self { source, settings: watch::Sender::new(Arc::new(settings)) })
-    }
-
-    /// Reads the files again. Returns whether they have changed. Files that cannot be used change nothing. The own
-    /// certificate is checked if it has changed: with one that has expired, the list of refused ones can still grow.
-    pub(super) fn reload(&self) -> Result<bool, TlsError> {
-        let Self { source, settings } = self;
-        let contents = source.files.read()?;
-        if settings.borrow().contents == contents {
-            return Ok(false);
-        }
-        let is_checked = settings.borrow().contents.has_same_identity(&contents);
-        let changed = source.settings(contents)?;
-        if !is_checked {
-            source.check_own(&changed)?;
-        }
-        settings.send_replace(Arc::new(changed));
-        Ok(true)
-    }
-
-    /// Returns the own certificate, and its end.
-    pub(super) fn own(&self) -> CertificateEnd {
-        CertificateEnd::new(&self.source.files, end_of_own(&self.settings.borrow().identity.cert))
-    }
-
-    /// Returns the first 12 digits of the SHA-256 of the own certificate chain. For a chain of one certificate, the
-    /// digest that names it in a refuse list begins with them.
-    pub(super) fn digest(&self) -> String {
-        let settings = Arc::clone(&self.settings.borrow());
-        let chain = settings.identity.cert.iter();
-        let hash = chain.fold(Sha256::new(), |hash, certificate| hash.chain_update(certificate));
-        hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
 impl ServerFiles {
     /// Returns the settings of a port with these contents of its files.
-    fn settings(&self, contents: TlsContents) -> Result<ServerSettings, TlsError> {
+    pub(super) fn settings(&self, contents: TlsContents) -> Result<ServerSettings, TlsError> {
         let Some(identity) = contents.identity()? else {
             return Err(TlsError("a port with TLS needs a certificate; set cert and key".to_owned()));
         };
@@ -120,7 +71,7 @@ impl ServerFiles {
 
     /// Refuses an own certificate that no client or node would accept. A port for clients may show one of a public
     /// authority, which has no name in a cluster.
-    fn check_own(&self, settings: &ServerSettings) -> Result<(), TlsError> {
+    pub(super) fn check_own(&self, settings: &ServerSettings) -> Result<(), TlsError> {
         let Self { node, files, admitted, .. } = self;
         let (chain, roots) = (&settings.identity.cert[..], &settings.roots);
         let (file, cluster) = (files.own(), admitted.cluster());
@@ -195,11 +146,11 @@ impl ServerSettings {
             node,
         }
     }
-}
 
-/// Returns the end of the first certificate of a chain. Its authority does not matter.
-fn end_of_own(chain: &[CertificateDer<'_>]) -> Option<UnixTime> {
-    let own = chain.first()?;
-    let algorithms = provider().signature_verification_algorithms;
-    end_of(|time| in_time(&RootCertStore::empty(), &algorithms, own, &[], time))
+    /// Returns the end of the own certificate. Its authority does not matter.
+    pub(super) fn own_end(&self) -> Option<UnixTime> {
+        let own = self.identity.cert.first()?;
+        let algorithms = provider().signature_verification_algorithms;
+        end_of(|time| in_time(&RootCertStore::empty(), &algorithms, own, &[], time))
+    }
 }

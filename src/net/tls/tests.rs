@@ -26,7 +26,7 @@ use tonic::transport::server::Connected;
 
 use super::*;
 use crate::certs::{Authority, Issued};
-use crate::net::{CoalescingConnector, Connection, ConnectionsMax, Port, Protocol, Target, arrivals};
+use crate::net::{CoalescingConnector, Connection, ConnectionsMax, Port, Protocol, Target, connections};
 
 /// The name that a connection has proven.
 type Proof = Option<Arc<CertificateName>>;
@@ -103,7 +103,7 @@ async fn port(kind: Port, tls: PortTls) -> (String, tokio::sync::mpsc::Unbounded
     let address = listener.local_addr().expect("bound").to_string();
     let (names, seen) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
-        let mut connections = secured(arrivals(listener, kind, ConnectionsMax::default()), Some(tls));
+        let mut connections = connections(listener, kind, ConnectionsMax::default(), Some(tls));
         while let Some(mut connection) = connections.next().await {
             names.send(connection.proven.clone()).ok();
             tokio::spawn(async move {
@@ -308,11 +308,11 @@ async fn a_client_checks_the_node() {
 }
 
 async fn peers(certs: &Certs, id: u64) -> (String, tokio::sync::mpsc::UnboundedReceiver<Proof>) {
-    let tls = PeerTls::new(&certs.node(id), "harbour", id).expect("files");
-    port(Port::Peer, tls.port(false)).await
+    let tls = PortTls::for_nodes(&certs.node(id), "harbour", id, false).expect("files");
+    port(Port::Peer, tls.clone()).await
 }
 
-async fn dialled_node(from: &PeerTls, address: &str, node: u64) -> Result<Connection, String> {
+async fn dialled_node(from: &PortTls, address: &str, node: u64) -> Result<Connection, String> {
     from.connector().dialled(Target { address: address.to_owned(), node: Some(node) }).await.map_err(|e| e.to_string())
 }
 
@@ -321,7 +321,7 @@ async fn dialled_node(from: &PeerTls, address: &str, node: u64) -> Result<Connec
 async fn nodes_accept_only_each_other() {
     let certs = Certs::new();
     let (address, mut names) = peers(&certs, 1).await;
-    let second = PeerTls::new(&certs.node(2), "harbour", 2).expect("files");
+    let second = PortTls::for_nodes(&certs.node(2), "harbour", 2, false).expect("files");
     let _link = dialled_node(&second, &address, 1).await.expect("accepted");
     let name = names.recv().await.expect("a connection").expect("a name");
     assert_eq!(name.role, Role::Node(2));
@@ -365,9 +365,10 @@ async fn sessions_are_never_resumed() {
 #[test]
 fn unusable_files_are_refused_by_name() {
     let certs = Certs::new();
-    let refused = |files: &TlsFiles, node| PeerTls::new(files, "harbour", node).err().expect("refused").to_string();
+    let refused =
+        |files: &TlsFiles, node| PortTls::for_nodes(files, "harbour", node, false).err().expect("refused").to_string();
     let good = certs.node(1);
-    assert!(PeerTls::new(&good, "harbour", 1).is_ok());
+    assert!(PortTls::for_nodes(&good, "harbour", 1, false).is_ok());
     let other = refused(&good, 2);
     assert!(
         other.ends_with("node-1.pem is spiffe://harbour/node/1, and this is node 2 of harbour; give node 2's file")
@@ -425,7 +426,7 @@ fn a_port_for_clients_shows_a_certificate_of_a_server() {
 #[test]
 fn a_certificate_warns_before_its_end() {
     let certs = Certs::new();
-    let own = PeerTls::new(&certs.node(1), "harbour", 1).expect("files").own();
+    let own = PortTls::for_nodes(&certs.node(1), "harbour", 1, false).expect("files").own();
     let end = own.seconds.expect("an end");
     let warning = |days: u64| own.warning(end + 1 - days * 24 * 60 * 60).map(|text| text.replace(&own.file, "n1.pem"));
     assert_eq!(warning(31), None);

@@ -29,7 +29,7 @@ use super::*;
 use crate::limits;
 use crate::machine::Applied;
 use crate::model::{Command, Entry, LogTime, Member, Position, Principal, Submission, WallTime};
-use crate::net::{Connection, Connector, PeerTls, Target, accepted};
+use crate::net::{Connection, Connector, PortTls, Target, accepted};
 use crate::storage::{Head, MemoryState, MemoryWal, Recovered, Source};
 
 /// Hooks that echo calls from other nodes and ignore everything else.
@@ -79,7 +79,7 @@ struct Cluster {
     started: u128,
     lossy: lossy::Lossy,
     /// TLS of each node; empty for plain text.
-    tls: BTreeMap<u64, PeerTls>,
+    tls: BTreeMap<u64, PortTls>,
 }
 
 impl Cluster {
@@ -87,7 +87,7 @@ impl Cluster {
         Self::start_with(BTreeMap::new(), adjust).await
     }
 
-    async fn start_with(tls: BTreeMap<u64, PeerTls>, adjust: impl FnOnce(&mut RaftSettings)) -> Self {
+    async fn start_with(tls: BTreeMap<u64, PortTls>, adjust: impl FnOnce(&mut RaftSettings)) -> Self {
         let mut members = BTreeMap::new();
         let mut listeners = BTreeMap::new();
         for node in 1..=3 {
@@ -145,7 +145,7 @@ impl Cluster {
         self.started += 1;
         let settings = RaftSettings { node, disk: u128::from(node), process: self.started, ..self.settings.clone() };
         let connector = self.connector(node);
-        let tls = self.tls.get(&node).map(|tls| tls.port(false));
+        let tls = self.tls.get(&node).cloned();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let starting = async move {
             let (wal, state) = (Arc::new(wal), Arc::new(state));

@@ -24,7 +24,8 @@ struct Attacked {
 impl Attacked {
     async fn start() -> Self {
         let certs = TestCerts::new();
-        let tls = (1..=3).map(|id| (id, PeerTls::new(&certs.node(id), "harbour", id).expect("files"))).collect();
+        let tls =
+            (1..=3).map(|id| (id, PortTls::for_nodes(&certs.node(id), "harbour", id, false).expect("files"))).collect();
         let cluster = Cluster::start_with(tls, |_| ()).await;
         cluster.propose(1).await;
         let leader = cluster.leader().await;
@@ -66,7 +67,10 @@ impl Attacked {
             let refused = PeerClient::new(plain).vote(self.vote(self.leader, None)).await.expect_err("plain text");
             assert_ne!(refused.code(), Code::Ok, "{refused}");
         }
-        assert!(PeerTls::new(&files, "harbour", self.leader).is_err(), "a client's certificate is not a node's");
+        assert!(
+            PortTls::for_nodes(&files, "harbour", self.leader, false).is_err(),
+            "a client's certificate is not a node's"
+        );
         let dialled = self.certs.dial_as(&files, address).await;
         assert!(dialled.is_err_and(|why| why.contains("refused the name in")));
     }

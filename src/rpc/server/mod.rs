@@ -34,7 +34,7 @@ use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::locks_server::LocksServer;
 use crate::limits;
-use crate::net::{CoalescedWrites, ConnectionsMax, Port, PortTls, arrivals, secured, with_causes};
+use crate::net::{CoalescedWrites, ConnectionsMax, Port, PortTls, connections, with_causes};
 use crate::protobuf::HalfMessages;
 use crate::service::{LockService, ServerInfo};
 use crate::telemetry::CallMetrics;
@@ -142,9 +142,8 @@ pub async fn serve(
     tls: Option<PortTls>,
     stop: watch::Receiver<bool>,
 ) -> Result<(), ServeError> {
-    let incoming =
-        secured(arrivals(listener, Port::Client, routes.connections), tls).map(Ok::<_, std::convert::Infallible>);
-    serve_incoming(routes, incoming, stop).await
+    let incoming = connections(listener, Port::Client, routes.connections, tls);
+    serve_incoming(routes, incoming.map(Ok::<_, std::convert::Infallible>), stop).await
 }
 
 /// Serves connections of any transport until the stop signal. Then it sends the streams to other nodes and ends the

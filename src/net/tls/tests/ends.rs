@@ -44,7 +44,7 @@ async fn a_refused_certificate_ends_a_request_that_waits() {
     let tls = PortTls::for_clients(Port::Http, &certs.node(1), "harbour", 1, true, false).expect("files");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
-    let mut connections = secured(arrivals(listener, Port::Http, ConnectionsMax::default()), Some(tls.clone()));
+    let mut connections = connections(listener, Port::Http, ConnectionsMax::default(), Some(tls.clone()));
     let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
     let serving = tokio::spawn(async move {
         let connection = connections.next().await.expect("a connection");
@@ -111,10 +111,11 @@ async fn a_list_outlives_the_own_certificate() {
 async fn a_refused_node_loses_its_connections() {
     let certs = Certs::new();
     let (first, second) = (certs.node(1), certs.node(2));
-    let (one, two) =
-        [(&first, 1), (&second, 2)].map(|(files, id)| PeerTls::new(files, "harbour", id).expect("files")).into();
-    let (at_one, _names) = port(Port::Peer, one.port(false)).await;
-    let (at_two, _other_names) = port(Port::Peer, two.port(false)).await;
+    let (one, two) = [(&first, 1), (&second, 2)]
+        .map(|(files, id)| PortTls::for_nodes(files, "harbour", id, false).expect("files"))
+        .into();
+    let (at_one, _names) = port(Port::Peer, one.clone()).await;
+    let (at_two, _other_names) = port(Port::Peer, two.clone()).await;
     let mut dialled = dialled_node(&one, &at_two, 2).await.expect("accepted");
     let mut accepted = dialled_node(&two, &at_one, 1).await.expect("accepted");
     refuse(&certs, &second);
