@@ -128,10 +128,10 @@ impl Config {
     fn checked(
         source: Source<'_>,
         variables: impl IntoIterator<Item = (String, OsString)>,
-        check_files: fn(&Draft) -> Result<(), Refused>,
+        check_files: fn(&mut Draft) -> Result<(), Refused>,
     ) -> Result<Self, ConfigError> {
         let mut draft = Draft::parse(source)?;
-        let checked = draft.overlay(variables).and_then(|()| check_files(&draft));
+        let checked = draft.overlay(variables).and_then(|()| check_files(&mut draft));
         checked.and_then(|()| check::check(draft, source)).map_err(|refused| source.error(refused))
     }
 

@@ -132,53 +132,65 @@ pub(super) struct DraftRate {
 /// Keys of `[timing]` whose values are durations.
 const TIMES: [&str; 3] = ["heartbeat", "election_min", "election_max"];
 
+/// The field of a scalar key, by the type of its value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Slot {
+    Text(fn(&mut Draft) -> &mut Option<Placed<String>>),
+    /// The path of a file that must exist.
+    Path(fn(&mut Draft) -> &mut Option<Placed<String>>),
+    Number(fn(&mut Draft) -> &mut Option<Placed<u64>>),
+    Flag(fn(&mut Draft) -> &mut Option<Placed<bool>>),
+    /// A section with only a path.
+    Section(fn(&mut Draft) -> &mut Option<DraftFile>),
+}
+
 /// Keys that an environment variable can set.
-pub(super) const SCALARS: [&str; 45] = [
-    "cluster",
-    "peers_id",
-    "node",
-    "data",
-    "listen.client",
-    "listen.peer",
-    "listen.http",
-    "timing.profile",
-    "timing.heartbeat",
-    "timing.election_min",
-    "timing.election_max",
-    "log.level",
-    "tls.ca",
-    "tls.cert",
-    "tls.key",
-    "tls.refuse",
-    "tls.client.ca",
-    "tls.client.cert",
-    "tls.client.key",
-    "tls.client.refuse",
-    "tls.client.mode",
-    "tls.client.insecure",
-    "tls.client.client_cert",
-    "tls.peer.ca",
-    "tls.peer.cert",
-    "tls.peer.key",
-    "tls.peer.refuse",
-    "tls.peer.mode",
-    "tls.peer.insecure",
-    "tls.peer.client_cert",
-    "tls.http.ca",
-    "tls.http.cert",
-    "tls.http.key",
-    "tls.http.refuse",
-    "tls.http.mode",
-    "tls.http.insecure",
-    "tls.http.client_cert",
-    "auth.file",
-    "audit.file",
-    "quota.commands_a_second",
-    "limits.client_connections",
-    "limits.client_connections_an_address",
-    "limits.http_connections",
-    "limits.http_connections_an_address",
-    "limits.watchers_a_principal",
+pub(super) const SCALARS: [(&str, Slot); 45] = [
+    ("cluster", Slot::Text(|draft| &mut draft.cluster)),
+    ("peers_id", Slot::Text(|draft| &mut draft.peers_id)),
+    ("node", Slot::Number(|draft| &mut draft.node)),
+    ("data", Slot::Text(|draft| &mut draft.data)),
+    ("listen.client", Slot::Text(|draft| &mut draft.listen.client)),
+    ("listen.peer", Slot::Text(|draft| &mut draft.listen.peer)),
+    ("listen.http", Slot::Text(|draft| &mut draft.listen.http)),
+    ("timing.profile", Slot::Text(|draft| &mut draft.timing.profile)),
+    ("timing.heartbeat", Slot::Text(|draft| &mut draft.timing.heartbeat)),
+    ("timing.election_min", Slot::Text(|draft| &mut draft.timing.election_min)),
+    ("timing.election_max", Slot::Text(|draft| &mut draft.timing.election_max)),
+    ("log.level", Slot::Text(|draft| &mut draft.log.level)),
+    ("tls.ca", Slot::Path(|draft| &mut draft.tls.ca)),
+    ("tls.cert", Slot::Path(|draft| &mut draft.tls.cert)),
+    ("tls.key", Slot::Path(|draft| &mut draft.tls.key)),
+    ("tls.refuse", Slot::Path(|draft| &mut draft.tls.refuse)),
+    ("tls.client.ca", Slot::Path(|draft| &mut draft.tls.client.ca)),
+    ("tls.client.cert", Slot::Path(|draft| &mut draft.tls.client.cert)),
+    ("tls.client.key", Slot::Path(|draft| &mut draft.tls.client.key)),
+    ("tls.client.refuse", Slot::Path(|draft| &mut draft.tls.client.refuse)),
+    ("tls.client.mode", Slot::Text(|draft| &mut draft.tls.client.mode)),
+    ("tls.client.insecure", Slot::Flag(|draft| &mut draft.tls.client.insecure)),
+    ("tls.client.client_cert", Slot::Text(|draft| &mut draft.tls.client.client_cert)),
+    ("tls.peer.ca", Slot::Path(|draft| &mut draft.tls.peer.ca)),
+    ("tls.peer.cert", Slot::Path(|draft| &mut draft.tls.peer.cert)),
+    ("tls.peer.key", Slot::Path(|draft| &mut draft.tls.peer.key)),
+    ("tls.peer.refuse", Slot::Path(|draft| &mut draft.tls.peer.refuse)),
+    ("tls.peer.mode", Slot::Text(|draft| &mut draft.tls.peer.mode)),
+    ("tls.peer.insecure", Slot::Flag(|draft| &mut draft.tls.peer.insecure)),
+    ("tls.peer.client_cert", Slot::Text(|draft| &mut draft.tls.peer.client_cert)),
+    ("tls.http.ca", Slot::Path(|draft| &mut draft.tls.http.ca)),
+    ("tls.http.cert", Slot::Path(|draft| &mut draft.tls.http.cert)),
+    ("tls.http.key", Slot::Path(|draft| &mut draft.tls.http.key)),
+    ("tls.http.refuse", Slot::Path(|draft| &mut draft.tls.http.refuse)),
+    ("tls.http.mode", Slot::Text(|draft| &mut draft.tls.http.mode)),
+    ("tls.http.insecure", Slot::Flag(|draft| &mut draft.tls.http.insecure)),
+    ("tls.http.client_cert", Slot::Text(|draft| &mut draft.tls.http.client_cert)),
+    ("auth.file", Slot::Section(|draft| &mut draft.auth)),
+    ("audit.file", Slot::Section(|draft| &mut draft.audit)),
+    ("quota.commands_a_second", Slot::Number(|draft| &mut draft.quota.commands_a_second)),
+    ("limits.client_connections", Slot::Number(|draft| &mut draft.limits.client_connections)),
+    ("limits.client_connections_an_address", Slot::Number(|draft| &mut draft.limits.client_connections_an_address)),
+    ("limits.http_connections", Slot::Number(|draft| &mut draft.limits.http_connections)),
+    ("limits.http_connections_an_address", Slot::Number(|draft| &mut draft.limits.http_connections_an_address)),
+    ("limits.watchers_a_principal", Slot::Number(|draft| &mut draft.limits.watchers_a_principal)),
 ];
 
 /// Keys of lists and of named sections. They have no variable, and neither have the keys below them.
@@ -192,126 +204,56 @@ impl Draft {
     }
 
     /// Replaces values with those of environment variables. A variable with a section is an error if its key is
-    /// unknown, or if only the file can set the key.
+    /// unknown, or if only the file can set the key. The command line has variables with the same prefix, so one
+    /// without a section may be meant for it.
     pub(super) fn overlay(&mut self, variables: impl IntoIterator<Item = (String, OsString)>) -> Result<(), Refused> {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix("LOCKKEEPER_").map(|rest| rest.to_lowercase().replace("__", ".")) else {
                 continue;
             };
-            // Variables of the command line have the same prefix, so only a variable that names a section can be a
-            // mistake.
-            let of_clients = key == "cluster" && value.to_str().is_some_and(|id| parse_cluster_id(id).is_ok());
-            if of_clients {
-                // For clients, the same variable holds the `cluster_id`. No name of a cluster looks like an id.
+            // For clients, this variable holds the `cluster_id`. No name of a cluster looks like an id.
+            if key == "cluster" && value.to_str().is_some_and(|id| parse_cluster_id(id).is_ok()) {
                 continue;
             }
             let place = Place::Variable(name);
             let is_below =
                 |list: &str| key.strip_prefix(list).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-            if SCALARS.contains(&key.as_str()) {
+            if let Some((key, slot)) = SCALARS.into_iter().find(|(scalar, _)| *scalar == key) {
                 let unreadable = |value: OsString| {
                     Refused::new(&place, format!("{key} is not in UTF-8: {value:?}"), "write it in UTF-8")
                 };
                 let value = value.into_string().map_err(unreadable)?;
-                self.set(&key, Placed { value, place })?;
+                self.set(key, slot, Placed { value, place })?;
             } else if key.contains('.') && ONLY_IN_FILE.into_iter().any(is_below) {
                 let problem = format!("only the file can set {key}");
                 return Err(Refused::new(&place, problem, "unset it, and write the setting in the file"));
             } else if key.contains('.') {
-                let known =
-                    SCALARS.map(|key| format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"))).join(", ");
-                let fix = format!("unset it, or use one of {known}");
+                let variable = |key: &str| format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"));
+                let fix = format!("unset it, or use one of {}", SCALARS.map(|(key, _)| variable(key)).join(", "));
                 return Err(Refused::new(&place, format!("there is no setting {key}"), fix));
             }
         }
         Ok(())
     }
 
-    fn set(&mut self, key: &str, at: Placed<String>) -> Result<(), Refused> {
-        if let Some(slot) = self.number(key) {
-            let refused = |_| {
-                let problem = format!("{key} is not a whole number: {:?}", at.value);
-                Refused::new(&at.place, problem, "write it in digits")
-            };
-            *slot = Some(Placed { value: at.value.parse().map_err(refused)?, place: at.place });
-            return Ok(());
-        }
-        if let Some((listener, key)) = self.listener(key) {
-            return listener.set(key, at);
-        }
-        let slot = match key {
-            "cluster" => &mut self.cluster,
-            "peers_id" => &mut self.peers_id,
-            "data" => &mut self.data,
-            "listen.client" => &mut self.listen.client,
-            "listen.peer" => &mut self.listen.peer,
-            "listen.http" => &mut self.listen.http,
-            "timing.profile" => &mut self.timing.profile,
-            "timing.heartbeat" => &mut self.timing.heartbeat,
-            "timing.election_min" => &mut self.timing.election_min,
-            "timing.election_max" => &mut self.timing.election_max,
-            "log.level" => &mut self.log.level,
-            "tls.ca" => &mut self.tls.ca,
-            "tls.cert" => &mut self.tls.cert,
-            "tls.key" => &mut self.tls.key,
-            "tls.refuse" => &mut self.tls.refuse,
-            "auth.file" | "audit.file" => {
-                let section = if key == "auth.file" { &mut self.auth } else { &mut self.audit };
-                *section = Some(DraftFile { file: at });
-                return Ok(());
+    fn set(&mut self, key: &str, slot: Slot, at: Placed<String>) -> Result<(), Refused> {
+        let refused = |problem: String, fix| Refused::new(&at.place, problem, fix);
+        match slot {
+            Slot::Number(slot) => {
+                let read = at.value.parse();
+                let not_read =
+                    |_| refused(format!("{key} is not a whole number: {:?}", at.value), "write it in digits");
+                *slot(self) = Some(Placed { value: read.map_err(not_read)?, place: at.place });
             }
-            other => return Err(Refused::new(&at.place, format!("there is no setting {other}"), "unset it")),
-        };
-        *slot = Some(at);
-        Ok(())
-    }
-
-    /// Returns the place of a scalar key whose value is a number; `None` for any other key.
-    fn number(&mut self, key: &str) -> Option<&mut Option<Placed<u64>>> {
-        Some(match key {
-            "node" => &mut self.node,
-            "quota.commands_a_second" => &mut self.quota.commands_a_second,
-            "limits.client_connections" => &mut self.limits.client_connections,
-            "limits.client_connections_an_address" => &mut self.limits.client_connections_an_address,
-            "limits.http_connections" => &mut self.limits.http_connections,
-            "limits.http_connections_an_address" => &mut self.limits.http_connections_an_address,
-            "limits.watchers_a_principal" => &mut self.limits.watchers_a_principal,
-            _ => return None,
-        })
-    }
-
-    /// Returns the section of a listener that a key names, and the key in it; `None` for any other key.
-    fn listener<'k>(&mut self, key: &'k str) -> Option<(&mut DraftListener, &'k str)> {
-        let (listener, key) = key.strip_prefix("tls.")?.split_once('.')?;
-        Some(match listener {
-            "client" => (&mut self.tls.client, key),
-            "peer" => (&mut self.tls.peer, key),
-            "http" => (&mut self.tls.http, key),
-            _ => return None,
-        })
-    }
-}
-
-impl DraftListener {
-    fn set(&mut self, key: &str, at: Placed<String>) -> Result<(), Refused> {
-        let slot = match key {
-            "ca" => &mut self.ca,
-            "cert" => &mut self.cert,
-            "key" => &mut self.key,
-            "refuse" => &mut self.refuse,
-            "mode" => &mut self.mode,
-            "client_cert" => &mut self.client_cert,
-            "insecure" => {
-                let refused = |_| {
-                    let problem = format!("insecure must be true or false, got {:?}", at.value);
-                    Refused::new(&at.place, problem, "write one of them")
-                };
-                self.insecure = Some(Placed { value: at.value.parse().map_err(refused)?, place: at.place });
-                return Ok(());
+            Slot::Flag(slot) => {
+                let read = at.value.parse();
+                let problem = || format!("insecure must be true or false, got {:?}", at.value);
+                let value = read.map_err(|_| refused(problem(), "write one of them"))?;
+                *slot(self) = Some(Placed { value, place: at.place });
             }
-            other => return Err(Refused::new(&at.place, format!("there is no setting {other}"), "unset it")),
-        };
-        *slot = Some(at);
+            Slot::Text(slot) | Slot::Path(slot) => *slot(self) = Some(at),
+            Slot::Section(section) => *section(self) = Some(DraftFile { file: at }),
+        }
         Ok(())
     }
 }

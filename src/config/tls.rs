@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::draft::{Draft, DraftFile, DraftListener, DraftTls};
+use super::draft::{Draft, DraftFile, DraftListener, DraftTls, SCALARS, Slot};
 use super::place::{ConfigError, Place, Placed, Refused, Source};
 use crate::net::TlsFiles;
 
@@ -113,23 +113,20 @@ pub struct Tls {
 }
 
 /// Refuses a file of `[tls]` or `[auth]` that does not exist.
-pub(super) fn check_files(draft: &Draft) -> Result<(), Refused> {
-    let DraftTls { ca, cert, key, refuse, client, peer, http } = &draft.tls;
-    let auth = draft.auth.as_ref().map(|auth| auth.file.clone());
-    let mut files = vec![("auth.file".to_owned(), &auth)];
-    let mut section = |name: &str, of: [_; 4]| {
-        files.extend(["ca", "cert", "key", "refuse"].iter().zip(of).map(|(key, at)| (format!("{name}.{key}"), at)));
-    };
-    section("tls", [ca, cert, key, refuse]);
-    for (name, DraftListener { ca, cert, key, refuse, .. }) in
-        [("tls.client", client), ("tls.peer", peer), ("tls.http", http)]
-    {
-        section(name, [ca, cert, key, refuse]);
-    }
-    for (key, at) in files {
-        let Some(Placed { value, place }) = at else { continue };
+pub(super) fn check_files(draft: &mut Draft) -> Result<(), Refused> {
+    let check = |key: &str, Placed { value, place }: &Placed<String>| {
         let refused = |error| Refused::new(place, format!("{key} {value} cannot be read: {error}"), "check the path");
-        fs::metadata(value).map_err(refused)?;
+        fs::metadata(value).map(drop).map_err(refused)
+    };
+    if let Some(auth) = &draft.auth {
+        check("auth.file", &auth.file)?;
+    }
+    for (key, slot) in SCALARS {
+        if let Slot::Path(slot) = slot
+            && let Some(at) = slot(draft)
+        {
+            check(key, at)?;
+        }
     }
     Ok(())
 }
