@@ -19,22 +19,10 @@ impl<S: LockService> SessionStream<S> {
     /// Starts the command of a frame. A frame that violates a rule of the protocol ends the stream; one with values out
     /// of bounds gets an error as its reply.
     pub(super) fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), StreamEnd> {
-        match self.admit(frame)? {
-            Ok(()) => Ok(()),
-            Err((number, invalid)) => self.answer(number, Err(invalid.into())),
-        }
-    }
-
-    /// Starts the command of a frame, or returns what is out of bounds in the frame with that number. The error ends
-    /// the stream.
-    fn admit(&mut self, frame: pb::ClientFrame) -> Result<Result<(), (u64, Invalid)>, StreamEnd> {
         let (number, bytes) = (frame.number, frame.encoded_len());
         if bytes > limits::FRAME_BYTES_MAX {
-            return Err(StreamEnd::Refused(Invalid::new(
-                "frame",
-                format!("at most {} bytes", limits::FRAME_BYTES_MAX),
-                bytes,
-            )));
+            let bound = format!("at most {} bytes", limits::FRAME_BYTES_MAX);
+            return Err(StreamEnd::Refused(Invalid::new("frame", bound, bytes)));
         }
         let body = required("body", frame.body).map_err(StreamEnd::Refused)?;
         if number == 0 || !self.numbers.insert(number) {
@@ -45,7 +33,10 @@ impl<S: LockService> SessionStream<S> {
             return Err(StreamEnd::Refused(Invalid::new("frames", bound, self.unanswered + 1)));
         }
         self.unanswered += 1;
-        Ok(self.start(number, body).map_err(|invalid| (number, invalid)))
+        match self.start(number, body) {
+            Ok(()) => Ok(()),
+            Err(invalid) => self.answer(number, Err(invalid.into())),
+        }
     }
 
     fn start(&mut self, number: u64, body: Body) -> Result<(), Invalid> {

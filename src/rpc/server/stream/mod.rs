@@ -257,7 +257,7 @@ impl<S: LockService> SessionStream<S> {
             Done::Closed { number, session, result } => {
                 let closed = matches!(&result, Ok(Reply { outcome: Outcome::Closed, .. }));
                 // A repeated close may be answered after the stream has got another session.
-                if closed && self.bound.is_some_and(|bound| bound.session == session) {
+                if closed && self.is_bound_to(session) {
                     self.unbind();
                 }
                 self.answer(number, result)
@@ -275,12 +275,12 @@ impl<S: LockService> SessionStream<S> {
                 };
                 self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
             }
-            Done::SessionEnded { session, reason, why } if self.bound.is_some_and(|bound| bound.session == session) => {
+            Done::SessionEnded { session, reason, why } if self.is_bound_to(session) => {
                 self.unbind();
                 let (session, reason, why) = (session.to_wire(), reason.to_wire(), why.to_wire());
                 self.push(Body::SessionEnded(pb::SessionEnded { session, reason, why }))
             }
-            Done::HoldEvent { session, event, events } if self.bound.is_some_and(|bound| bound.session == session) => {
+            Done::HoldEvent { session, event, events } if self.is_bound_to(session) => {
                 self.watch_holds(session, events);
                 // If the channel is full, this frame waits behind earlier frames, and the next event waits behind this
                 // frame.
@@ -289,7 +289,7 @@ impl<S: LockService> SessionStream<S> {
             }
             // Events are subscribed again before the client learns of the gap, so that a hold that it reads then has no
             // second gap.
-            Done::HoldEventsMissed { session, resume } if self.bound.is_some_and(|bound| bound.session == session) => {
+            Done::HoldEventsMissed { session, resume } if self.is_bound_to(session) => {
                 self.follow_holds(session);
                 self.push(Body::HoldEventsMissed(pb::HoldEventsMissed { resume: resume.to_wire() }))
             }
@@ -298,6 +298,10 @@ impl<S: LockService> SessionStream<S> {
                 Ok(())
             }
         }
+    }
+
+    fn is_bound_to(&self, session: SessionId) -> bool {
+        self.bound.is_some_and(|bound| bound.session == session)
     }
 
     /// Records the result of an open or attach.
