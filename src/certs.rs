@@ -9,7 +9,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
 };
-
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
@@ -46,12 +45,6 @@ impl Authority {
         Ok(Self { cluster: cluster.to_owned(), issuer })
     }
 
-    /// Returns this authority with names of another cluster in its certificates.
-    #[cfg(test)]
-    pub(crate) fn for_cluster(self, cluster: &str) -> Self {
-        Self { cluster: cluster.to_owned(), ..self }
-    }
-
     /// The name contains a digest of the key, so that a certificate of an older authority is recognized as such.
     fn params(cluster: &str, key: &KeyPair, days: u32) -> CertificateParams {
         let mut params = params("", days);
@@ -60,25 +53,6 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params
-    }
-
-    #[cfg(test)]
-    pub(crate) fn expired(&self, role: Role, hosts: &[String]) -> Issued {
-        self.lasting(role, hosts, Duration::from_secs(1))
-    }
-
-    /// Issues a certificate with this lifetime, of which an hour is over.
-    #[cfg(test)]
-    pub(crate) fn lasting(&self, role: Role, hosts: &[String], lifetime: Duration) -> Issued {
-        self.changed(role, hosts, |params| params.not_after = params.not_before + lifetime)
-    }
-
-    /// Issues a certificate whose parameters `change` has changed.
-    #[cfg(test)]
-    pub(crate) fn changed(&self, role: Role, hosts: &[String], change: impl FnOnce(&mut CertificateParams)) -> Issued {
-        let mut params = self.certificate(role, hosts, 1).expect("parameters");
-        change(&mut params);
-        self.signed(&params).expect("issued")
     }
 
     /// Issues a certificate with a new key. `hosts` are the names and addresses at which a node is reached.
@@ -203,10 +177,42 @@ pub(crate) fn describe(text: &str) -> Vec<Described> {
 }
 
 fn address(bytes: &[u8]) -> Option<String> {
-    let address = match bytes.len() {
-        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),
-        16 => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
-        _ => return None,
-    };
-    Some(address.to_string())
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+    address.ok().map(|address| address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The certificates that only tests need.
+    impl Authority {
+        /// Returns this authority with names of another cluster in its certificates.
+        pub(crate) fn for_cluster(self, cluster: &str) -> Self {
+            Self { cluster: cluster.to_owned(), ..self }
+        }
+
+        /// Issues a certificate that has expired.
+        pub(crate) fn expired(&self, role: Role, hosts: &[String]) -> Issued {
+            self.lasting(role, hosts, Duration::from_secs(1))
+        }
+
+        /// Issues a certificate with this lifetime, of which an hour is over.
+        pub(crate) fn lasting(&self, role: Role, hosts: &[String], lifetime: Duration) -> Issued {
+            self.changed(role, hosts, |params| params.not_after = params.not_before + lifetime)
+        }
+
+        /// Issues a certificate whose parameters `change` has changed.
+        pub(crate) fn changed(
+            &self,
+            role: Role,
+            hosts: &[String],
+            change: impl FnOnce(&mut CertificateParams),
+        ) -> Issued {
+            let mut params = self.certificate(role, hosts, 1).expect("parameters");
+            change(&mut params);
+            self.signed(&params).expect("issued")
+        }
+    }
 }
