@@ -140,10 +140,14 @@ pub(super) fn check(draft: &Draft, listen: &super::Listen, source: Source<'_>) -
         let problem = format!("tls.{key} is set, and there is no certificate");
         return Err(Refused::new(&at.place, problem, "set ca, cert and key under [tls]"));
     }
-    let listener = |name, of, address, written| {
+    let listener = |name, of, address: Option<SocketAddr>, written: Option<&Placed<String>>| {
         let protection = Listener { draft, name, of }.protection()?;
-        refuse_exposed(name, address, written, &protection, source)?;
-        Ok::<_, Refused>(protection)
+        if let Some((problem, fix)) = address.and_then(|address| protection.exposure(name, address)) {
+            let place = written.map_or(&Place::File, |at| &at.place);
+            let fix = format!("make certificates with \"lockkeeper certs certs --config {}\" and {fix}", source.name);
+            return Err(Refused::new(place, problem, fix));
+        }
+        Ok(protection)
     };
     Ok(Tls {
         client: listener("client", &draft.tls.client, Some(listen.client), draft.listen.client.as_ref())?,
@@ -184,18 +188,6 @@ pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<O
 /// Whether other machines can reach this address.
 fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
-}
-
-fn refuse_exposed(
-    name: &str,
-    address: Option<SocketAddr>,
-    written: Option<&Placed<String>>,
-    protection: &Protection,
-    source: Source<'_>,
-) -> Result<(), Refused> {
-    let Some((problem, fix)) = address.and_then(|address| protection.exposure(name, address)) else { return Ok(()) };
-    let fix = format!("make certificates with \"lockkeeper certs certs --config {}\" and {fix}", source.name);
-    Err(Refused::new(written.map_or(&Place::File, |at| &at.place), problem, fix))
 }
 
 struct Listener<'a> {
