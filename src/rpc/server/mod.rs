@@ -13,13 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::StreamExt;
 use tonic::transport::Server;
-use tonic::transport::server::{Connected, Router};
+use tonic::transport::server::Router;
 use tonic_health::pb::health_server::HealthServer;
 
 use self::admin::Admin;
@@ -34,7 +33,7 @@ use super::pb;
 use super::pb::admin_server::AdminServer;
 use super::pb::locks_server::LocksServer;
 use crate::limits;
-use crate::net::{CoalescedWrites, ConnectionsMax, Port, PortTls, connections, with_causes};
+use crate::net::{CoalescedWrites, ConnectionsMax, Incoming, Port, PortTls, connections, with_causes};
 use crate::protobuf::HalfMessages;
 use crate::service::{LockService, ServerInfo};
 use crate::telemetry::CallMetrics;
@@ -143,21 +142,12 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) -> Result<(), ServeError> {
     let incoming = connections(listener, Port::Client, routes.connections, tls);
-    serve_incoming(routes, incoming.map(Ok::<_, std::convert::Infallible>), stop).await
+    serve_incoming(routes, Box::pin(incoming.map(Ok)), stop).await
 }
 
 /// Serves connections of any transport until the stop signal. Then it sends the streams to other nodes and ends the
 /// connections within [`limits::DRAIN_MS_MAX`].
-pub async fn serve_incoming<I, IO, IE>(
-    routes: Routes,
-    incoming: I,
-    stop: watch::Receiver<bool>,
-) -> Result<(), ServeError>
-where
-    I: Stream<Item = Result<IO, IE>>,
-    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-    IE: Into<tonic::codegen::StdError>,
-{
+pub async fn serve_incoming(routes: Routes, incoming: Incoming, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
     let Routes { router, streams, connections: _ } = routes;
     let incoming = incoming.map(|accepted| accepted.map(CoalescedWrites::new));
     let serving = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));
