@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{Stream, unfold};
-use metrics::Counter;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
@@ -30,7 +29,10 @@ pub(super) fn arrivals(
     most: ConnectionsMax,
 ) -> impl Stream<Item = (TcpStream, Admission)> + Send + 'static {
     warn_if_few(port, port.limits(most).open);
-    let late = silent_connections(port.name());
+    let late = port.counter(
+        "lockkeeper_silent_connections_closed_total",
+        "Connections that were closed because their peers began no request in time",
+    );
     let (listener, count) = (Arc::new(listener), ConnectionCount::new(port, most));
     let accept = move || {
         let listener = Arc::clone(&listener);
@@ -43,7 +45,7 @@ pub(super) fn arrivals(
             Ok((stream, peer.ip(), descriptor))
         }
     };
-    accepting(accept, port.name()).filter_map(move |(stream, address, descriptor)| {
+    accepting(accept, port).filter_map(move |(stream, address, descriptor)| {
         let accepted = count.admit(address).map(|counted| {
             // This fails if the peer is gone by now, which the first read reports.
             stream.set_nodelay(true).ok();
@@ -67,12 +69,15 @@ fn silence_is_bounded(stream: &TcpStream) -> io::Result<()> {
 
 /// Calls `accept` repeatedly and returns its results. Errors of a single connection are skipped. After any other error
 /// it pauses, and logs one line for the whole outage.
-fn accepting<T, F, A>(accept: F, port: &'static str) -> impl Stream<Item = T>
+fn accepting<T, F, A>(accept: F, port: Port) -> impl Stream<Item = T>
 where
     F: Fn() -> A,
     A: Future<Output = io::Result<T>>,
 {
-    let failures = accept_failures(port);
+    let failures = port.counter(
+        "lockkeeper_accept_failures_total",
+        "How often a port could not accept a connection, usually for want of descriptors",
+    );
     unfold((accept, failures, None::<TokioInstant>), move |(accept, failures, mut failed)| async move {
         loop {
             let error = match accept().await {
@@ -85,24 +90,13 @@ where
             failures.increment(1);
             let now = TokioInstant::now();
             if failed.is_none_or(|before| Duration::from_millis(ACCEPT_QUIET_MS) <= now - before) {
+                let port = port.name();
                 tracing::warn!(port, %error, "cannot accept connections; retrying every {ACCEPT_PAUSE_MS} ms");
             }
             failed = Some(now);
             sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
         }
     })
-}
-
-fn accept_failures(port: &'static str) -> Counter {
-    let name = "lockkeeper_accept_failures_total";
-    metrics::describe_counter!(name, "How often a port could not accept a connection, usually for want of descriptors");
-    metrics::counter!(name, "port" => port)
-}
-
-fn silent_connections(port: &'static str) -> Counter {
-    let name = "lockkeeper_silent_connections_closed_total";
-    metrics::describe_counter!(name, "Connections that were closed because their peers began no request in time");
-    metrics::counter!(name, "port" => port)
 }
 
 #[cfg(test)]
@@ -149,7 +143,7 @@ mod tests {
             assert!(tries.fetch_add(1, SeqCst) < 1_000, "it retries without a pause");
             if full.load(SeqCst) { Err(io::Error::from_raw_os_error(EMFILE)) } else { Ok(()) }
         };
-        let mut accepted = pin!(accepting(accept, "test"));
+        let mut accepted = pin!(accepting(accept, Port::Client));
         let pauses = 50;
         let outage = Duration::from_millis(pauses * ACCEPT_PAUSE_MS);
         assert!(timeout(outage, accepted.next()).await.is_err(), "accepted without a descriptor");
@@ -194,7 +188,7 @@ mod tests {
                 next => Ok(next),
             }
         };
-        let mut accepted = pin!(accepting(accept, "test"));
+        let mut accepted = pin!(accepting(accept, Port::Client));
         let begun = TokioInstant::now();
         assert_eq!(accepted.next().await, Some(1));
         assert_eq!(begun.elapsed(), Duration::ZERO);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use metrics::Counter;
+
 use crate::limits;
 
 /// A port of a node.
@@ -57,6 +59,12 @@ impl Port {
             Self::Peer => "peer",
             Self::Http => "http",
         }
+    }
+
+    /// Returns the counter of this port with this name.
+    pub(super) fn counter(self, name: &'static str, help: &'static str) -> Counter {
+        metrics::describe_counter!(name, help);
+        metrics::counter!(name, "port" => self.name())
     }
 
     /// Returns the limits of one listener of a node with this configuration.

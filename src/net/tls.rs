@@ -28,13 +28,3 @@ pub use name::{CertificateName, Role};
 #[cfg(feature = "cli")]
 pub(crate) use refuse_list::RefuseList;
 pub use refuse_list::digest;
-
-/// Returns the counter of the connections that a port refused because of TLS.
-fn refusals(port: &'static str) -> metrics::Counter {
-    let name = "lockkeeper_tls_refused_total";
-    metrics::describe_counter!(
-        name,
-        "Connections that a port refused: plain text, or a certificate that it does not accept"
-    );
-    metrics::counter!(name, "port" => port)
-}

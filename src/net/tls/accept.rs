@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::Stream;
+use metrics::Counter;
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error};
 use sha2::{Digest, Sha256};
@@ -149,7 +150,7 @@ impl PortTls {
     ) -> impl Stream<Item = Connection> {
         let port = self.0.source.port;
         // The metric exists before the first refusal.
-        super::refusals(port.name()).increment(0);
+        refusals(port).increment(0);
         // With space for one more, the port continues to accept connections, and closes those beyond its limit.
         let at_once = port.limits(ConnectionsMax::default()).unproven + 1;
         let accepting = arrivals.map(move |arrival| self.clone().accept(arrival));
@@ -271,8 +272,8 @@ impl PortTls {
     }
 
     fn report(&self, from: Option<SocketAddr>, refused: &str) {
+        refusals(self.0.source.port).increment(1);
         let port = self.0.source.port.name();
-        super::refusals(port).increment(1);
         if let Some(notify) = self.0.on_refusal.get() {
             notify(port, from, refused);
         }
@@ -290,4 +291,10 @@ impl PortTls {
         let others = if skipped == 0 { String::new() } else { format!(" ({skipped} more before it)") };
         tracing::warn!(port, "{from} {refused}{others}");
     }
+}
+
+/// Returns the counter of the connections that a port refused because of TLS.
+fn refusals(port: Port) -> Counter {
+    let help = "Connections that a port refused: plain text, or a certificate that it does not accept";
+    port.counter("lockkeeper_tls_refused_total", help)
 }
