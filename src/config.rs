@@ -99,6 +99,29 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
 }
 
 impl Config {
+    /// Creates the settings of a node that listens at these addresses. All others have their defaults; there are no
+    /// members yet.
+    #[must_use]
+    pub fn new(cluster: &str, node: u64, listen: Listen) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            peers_id: None,
+            node,
+            data: PathBuf::new(),
+            listen,
+            members: BTreeMap::new(),
+            timing: Timing::default(),
+            log_level: "info".to_owned(),
+            rates: Rates::default(),
+            limits: Limits::default(),
+            metrics: MetricsLabels::default(),
+            tls: Tls::default(),
+            http_hosts: Vec::new(),
+            auth: None,
+            audit: None,
+        }
+    }
+
     /// Reads and checks a file. `LOCKKEEPER_SECTION__KEY` variables of the environment replace its values. The files of
     /// `[tls]` and `[auth]` that it names must exist.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {

@@ -51,7 +51,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::{Clock, ManualClock};
-use crate::config::{Config, Limits, Listen, Member, Profile};
+use crate::config::{Config, Listen, Member, Profile};
 use crate::limits::LOG_TIME_CAP_MS_MIN;
 use crate::model::{Command, Handle, Invalid, LockKey, LockName, Namespace};
 use crate::node::{Node, NodeOptions, OpenNodeError};
@@ -123,21 +123,12 @@ impl Cluster {
         for (id, (client, peer)) in (1..).zip(sockets) {
             let listen = Listen { client: client.local_addr()?, peer: peer.local_addr()?, http: None };
             let config = Config {
-                cluster: "testing".to_owned(),
-                peers_id: None,
-                node: id,
                 data: directory.as_ref().map(|directory| directory.join(format!("n{id}"))).unwrap_or_default(),
-                listen,
                 members: members.clone(),
                 timing: Profile::Fast.timing(),
-                log_level: "warn".to_owned(),
-                rates: crate::config::Rates::default(),
-                tls: crate::config::Tls::default(),
-                http_hosts: Vec::new(),
                 auth: auth.clone(),
-                limits: Limits::default(),
-                metrics: crate::config::MetricsLabels::default(),
                 audit: audit.as_ref().map(|directory| directory.join(format!("n{id}.jsonl"))),
+                ..Config::new("testing", id, listen)
             };
             let mut options =
                 NodeOptions { ephemeral: directory.is_none(), peer_listener: Some(peer), ..NodeOptions::default() };

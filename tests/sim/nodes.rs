@@ -1,13 +1,12 @@
 //! A node of the simulation: the product's own node, with a simulated network, clock and disk.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::client::{Client, ClientError};
-use lockkeeper::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Rates, Tls};
+use lockkeeper::config::{Config, Listen, Member, Profile};
 use lockkeeper::limits::RENEWALS_AN_ENTRY_MAX;
 use lockkeeper::model::Position;
 use lockkeeper::node::{Node, NodeOptions, PeerNetwork, Tuning};
@@ -90,22 +89,11 @@ fn config(index: usize) -> Config {
         (id, Member { client: format!("{host}:{CLIENT_PORT}"), peer: format!("{host}:{PEER_PORT}") })
     });
     let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let listen = Listen { client: any(CLIENT_PORT), peer: any(PEER_PORT), http: None };
     Config {
-        cluster: "simulated".to_owned(),
-        peers_id: None,
-        node: index as u64 + 1,
-        data: std::path::PathBuf::new(),
-        listen: Listen { client: any(CLIENT_PORT), peer: any(PEER_PORT), http: None },
-        members: members.collect::<BTreeMap<_, _>>(),
+        members: members.collect(),
         timing: Profile::Fast.timing(),
-        log_level: "warn".to_owned(),
-        rates: Rates::default(),
-        tls: Tls::default(),
-        http_hosts: Vec::new(),
-        auth: None,
-        limits: Limits::default(),
-        metrics: MetricsLabels::default(),
-        audit: None,
+        ..Config::new("simulated", index as u64 + 1, listen)
     }
 }
 

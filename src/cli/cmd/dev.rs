@@ -17,7 +17,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::server::{self, Instruments, Ports, Server, raise_descriptor_limit};
 use crate::cli::sockets::lock_holder;
-use crate::config::{Config, Limits, Listen, Member, MetricsLabels, Profile, Protection, Rates, Tls, TlsMode};
+use crate::config::{Config, Listen, Member, Profile, Protection, Tls, TlsMode};
 use crate::http::shell;
 use crate::net::{Role, TlsFiles};
 use crate::node::{Node, OpenNodeError};
@@ -336,22 +336,14 @@ fn plan(options: &DevOptions) -> Vec<Config> {
         let port = if options.port_base == 0 { 0 } else { options.port_base.saturating_add(above).saturating_add(id) };
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };
-    let node = |id: u64| Config {
-        log_level: LOG_LEVEL.to_owned(),
-        peers_id: None,
-        rates: Rates::default(),
-        tls: Tls::default(),
-        http_hosts: Vec::new(),
-        auth: None,
-        limits: Limits::default(),
-        metrics: MetricsLabels::default(),
-        audit: None,
-        cluster: CLUSTER.to_owned(),
-        node: id,
-        data: Path::new(&options.dir).join(format!("n{id}")),
-        listen: Listen { client: port(id, 0), peer: port(id, PEER_PORTS), http: Some(port(id, HTTP_PORTS)) },
-        members: BTreeMap::new(),
-        timing: Profile::from(options.profile).timing(),
+    let node = |id: u64| {
+        let listen = Listen { client: port(id, 0), peer: port(id, PEER_PORTS), http: Some(port(id, HTTP_PORTS)) };
+        Config {
+            data: Path::new(&options.dir).join(format!("n{id}")),
+            timing: Profile::from(options.profile).timing(),
+            log_level: LOG_LEVEL.to_owned(),
+            ..Config::new(CLUSTER, id, listen)
+        }
     };
     (1..=u64::from(options.nodes)).map(node).collect()
 }
