@@ -8,7 +8,6 @@
 
 mod chain;
 mod file;
-mod record;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +19,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 pub use self::chain::{AuditFlaw, AuditProof, first_of, verify};
 use self::file::LogFile;
-pub use self::record::{AuditRecord, Phase};
+pub use self::file::{AuditRecord, Phase};
 use crate::clock::{Clock, Instant};
 use crate::limits::{AUDIT_REFUSALS_A_SECOND, AUDIT_SECOND_MS};
 use crate::mutex::Mutex;

@@ -4,7 +4,6 @@
 //! Knows: limits, and how a connection of HTTP begins. Never: what is sent on it.
 
 mod arrivals;
-mod causes;
 mod closed_first;
 mod connection_count;
 mod connection_info;
@@ -14,7 +13,9 @@ mod port;
 mod tls;
 mod write_coalescing;
 
+use std::error::Error;
 use std::io::{self, IoSlice};
+use std::iter::successors;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +29,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::{Service, http::Uri};
 use tonic::transport::server::Connected;
 
-pub(crate) use causes::{causes, with_causes};
 pub(crate) use closed_first::closed_first;
 #[cfg(feature = "cli")]
 pub(crate) use connection_count::network;
@@ -258,4 +258,14 @@ pub fn connections(
             arrivals.map(plain).boxed()
         }
     }
+}
+
+/// Returns the error and its causes, the innermost one last.
+pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| error.source())
+}
+
+/// Returns the text of the error and of each cause: tonic's own text says only "transport error".
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -17,8 +17,7 @@ use tonic::codegen::StdError as BoxError;
 use tonic::codegen::{Service, http::Uri};
 
 use super::files::{TlsError, TlsFiles, day, presented, provider};
-use crate::net::Connection;
-use crate::net::causes::causes;
+use crate::net::{Connection, causes};
 
 pub(super) type Builder = rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>;
 
