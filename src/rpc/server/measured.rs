@@ -36,33 +36,35 @@ pub(super) fn overloaded(node: u64) -> Counter {
     Series::new(node).counter(name, help, &[("word", ErrorCode::Overloaded.row().text)])
 }
 
-/// Methods that last as long as their callers want.
-const STREAMS: [&str; 5] = ["Locks/Session", "Locks/Watch", "Locks/WatchTokens", "Admin/Backup", "Health/Watch"];
-/// Methods that may wait for a lock.
-const WAITS: [&str; 3] = ["Locks/Acquire", "Locks/Wait", "Locks/WaitOutcome"];
-/// Methods that are commands, or requests of operators.
-const COMMANDS: [&str; 10] = [
-    "Locks/OpenSession",
-    "Locks/KeepAlive",
-    "Locks/Refresh",
-    "Locks/Release",
-    "Locks/CloseSession",
-    "Locks/Submit",
-    "Locks/Renew",
-    "Admin/Transfer",
-    "Admin/RaiseFeatures",
-    "Admin/ChangeMembers",
-];
-/// Methods that change nothing.
-const READS: [&str; 8] = [
-    "Locks/Check",
-    "Locks/Inspect",
-    "Locks/List",
-    "Locks/Explain",
-    "Locks/Query",
-    "Admin/Status",
-    "Admin/WhoAmI",
-    "Health/Check",
+/// The methods with the kinds of their durations. One without a kind is a stream, which lasts as long as its caller
+/// wants.
+const METHODS: [(&str, Option<CallKind>); 26] = [
+    ("Locks/Session", None),
+    ("Locks/Watch", None),
+    ("Locks/WatchTokens", None),
+    ("Admin/Backup", None),
+    ("Health/Watch", None),
+    ("Locks/Acquire", Some(CallKind::Wait)),
+    ("Locks/Wait", Some(CallKind::Wait)),
+    ("Locks/WaitOutcome", Some(CallKind::Wait)),
+    ("Locks/OpenSession", Some(CallKind::Command)),
+    ("Locks/KeepAlive", Some(CallKind::Command)),
+    ("Locks/Refresh", Some(CallKind::Command)),
+    ("Locks/Release", Some(CallKind::Command)),
+    ("Locks/CloseSession", Some(CallKind::Command)),
+    ("Locks/Submit", Some(CallKind::Command)),
+    ("Locks/Renew", Some(CallKind::Command)),
+    ("Admin/Transfer", Some(CallKind::Command)),
+    ("Admin/RaiseFeatures", Some(CallKind::Command)),
+    ("Admin/ChangeMembers", Some(CallKind::Command)),
+    ("Locks/Check", Some(CallKind::Read)),
+    ("Locks/Inspect", Some(CallKind::Read)),
+    ("Locks/List", Some(CallKind::Read)),
+    ("Locks/Explain", Some(CallKind::Read)),
+    ("Locks/Query", Some(CallKind::Read)),
+    ("Admin/Status", Some(CallKind::Read)),
+    ("Admin/WhoAmI", Some(CallKind::Read)),
+    ("Health/Check", Some(CallKind::Read)),
 ];
 
 /// Measures the calls of a service.
@@ -93,28 +95,30 @@ fn code(headers: &HeaderMap) -> Option<Code> {
     Some(Code::from_bytes(headers.get(Status::GRPC_STATUS)?.as_bytes()))
 }
 
-/// Returns the method of a path, without the package of its service. Callers may send any path, also before the port
-/// knows them, so every other path is one method.
-fn method(path: &str) -> &'static str {
+/// Returns the method of a path, without the package of its service, and its kind. Callers may send any path, also
+/// before the port knows them, so every other path is one method.
+fn method(path: &str) -> (&'static str, Option<CallKind>) {
     let asked = path.rsplit_once('.').map_or(path, |(_, method)| method);
-    let mut methods = STREAMS.iter().chain(&WAITS).chain(&COMMANDS).chain(&READS);
-    methods.find(|method| **method == asked).copied().unwrap_or(OTHER)
+    let known = METHODS.iter().find(|(method, _)| *method == asked);
+    known.copied().unwrap_or((OTHER, Some(CallKind::Command)))
 }
 
 /// A call that has not ended. Dropping it means that its caller has left.
 struct OpenCall {
     calls: Arc<CallMetrics>,
     method: &'static str,
+    kind: Option<CallKind>,
     begun: TokioInstant,
-    stream: Option<OpenStream>,
+    /// Counts the call as open if it is a stream.
+    _stream: Option<OpenStream>,
     ended: bool,
 }
 
 impl OpenCall {
     fn new(calls: Arc<CallMetrics>, path: &str) -> Self {
-        let method = method(path);
-        let stream = STREAMS.contains(&method).then(|| calls.stream());
-        Self { calls, method, begun: TokioInstant::now(), stream, ended: false }
+        let (method, kind) = method(path);
+        let stream = kind.is_none().then(|| calls.stream());
+        Self { calls, method, kind, begun: TokioInstant::now(), _stream: stream, ended: false }
     }
 
     fn end(&mut self, code: Code) {
@@ -122,17 +126,10 @@ impl OpenCall {
             return;
         }
         // A stranger must not fill the series of the callers that the cluster knows.
-        let method = if code == Code::Unauthenticated { OTHER } else { self.method };
-        self.calls.answered(method, code as u16);
-        if self.stream.is_none() {
-            let kind = if WAITS.contains(&method) {
-                CallKind::Wait
-            } else if READS.contains(&method) {
-                CallKind::Read
-            } else {
-                CallKind::Command
-            };
-            self.calls.took(kind, self.begun.elapsed());
+        let is_stranger = code == Code::Unauthenticated;
+        self.calls.answered(if is_stranger { OTHER } else { self.method }, code as u16);
+        if let Some(kind) = self.kind {
+            self.calls.took(if is_stranger { CallKind::Command } else { kind }, self.begun.elapsed());
         }
     }
 }
@@ -177,9 +174,9 @@ mod tests {
     use super::*;
     use crate::rpc::pb;
 
-    /// Each listed method exists, and every method that streams is listed as a stream.
+    /// Each listed method exists, and exactly the methods that stream are listed as streams.
     #[test]
-    fn the_lists_are_those_of_the_services() {
+    fn the_methods_are_those_of_the_services() {
         let pool = prost_reflect::DescriptorPool::decode(pb::DESCRIPTORS).expect("descriptors");
         let methods: Vec<_> = pool
             .services()
@@ -190,19 +187,16 @@ mod tests {
             })
             .collect();
         assert!(methods.len() > 20, "{methods:?}");
-        for (method, streams) in &methods {
-            assert_eq!(STREAMS.contains(&method.as_str()), *streams, "{method}");
-        }
-        let listed =
-            STREAMS.iter().chain(&WAITS).chain(&COMMANDS).chain(&READS).filter(|method| !method.starts_with("Health/"));
-        for listed in listed {
+        for (listed, _) in METHODS.iter().filter(|(method, _)| !method.starts_with("Health/")) {
             assert!(methods.iter().any(|(method, _)| method == listed), "{listed} does not exist");
         }
-        for (listed, _) in &methods {
-            assert_eq!(method(&format!("/lockkeeper.v1.{listed}")), listed);
+        for (listed, streams) in &methods {
+            let (found, kind) = method(&format!("/lockkeeper.v1.{listed}"));
+            assert_eq!((found, kind.is_none()), (listed.as_str(), *streams));
         }
-        assert_eq!(method(&format!("/lockkeeper.v1.Locks/{}", "x".repeat(30_000))), OTHER);
-        assert_eq!(method("/lockkeeper.v1.Locks/Acquire"), "Locks/Acquire");
-        assert_eq!(method("/grpc.health.v1.Health/Check"), "Health/Check");
+        let unknown = format!("/lockkeeper.v1.Locks/{}", "x".repeat(30_000));
+        assert_eq!(method(&unknown), (OTHER, Some(CallKind::Command)));
+        assert_eq!(method("/lockkeeper.v1.Locks/Acquire"), ("Locks/Acquire", Some(CallKind::Wait)));
+        assert_eq!(method("/grpc.health.v1.Health/Check"), ("Health/Check", Some(CallKind::Read)));
     }
 }
