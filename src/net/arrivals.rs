@@ -28,12 +28,13 @@ pub(super) fn arrivals(
     port: Port,
     most: ConnectionsMax,
 ) -> impl Stream<Item = (TcpStream, Admission)> + Send + 'static {
-    warn_if_few(port, port.limits(most).open);
+    let limits = port.limits(most);
+    warn_if_few(port, limits.open);
     let late = port.counter(
         "lockkeeper_silent_connections_closed_total",
         "Connections that were closed because their peers began no request in time",
     );
-    let (listener, count) = (Arc::new(listener), ConnectionCount::new(port, most));
+    let (listener, count) = (Arc::new(listener), ConnectionCount::new(port, limits));
     let accept = move || {
         let listener = Arc::clone(&listener);
         async move {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use metrics::Counter;
 
-use super::port::{ConnectionLimits, ConnectionsMax, Port};
+use super::port::{ConnectionLimits, Port};
 use crate::limits::PLACES_KEPT_ONE_IN;
 use crate::mutex::Mutex;
 
@@ -115,11 +115,7 @@ impl ConnectionLimits {
 }
 
 impl ConnectionCount {
-    pub(super) fn new(port: Port, most: ConnectionsMax) -> Arc<Self> {
-        Self::with(port.limits(most), port)
-    }
-
-    fn with(limits: ConnectionLimits, port: Port) -> Arc<Self> {
+    pub(super) fn new(port: Port, limits: ConnectionLimits) -> Arc<Self> {
         let name = "lockkeeper_connections_refused_total";
         metrics::describe_counter!(
             name,
@@ -174,7 +170,7 @@ mod tests {
         ConnectionLimits { open: 6, open_an_address: 3, unproven: 4, unproven_an_address: 2 };
 
     fn counting() -> Arc<ConnectionCount> {
-        ConnectionCount::with(LIMITS, Port::Client)
+        ConnectionCount::new(Port::Client, LIMITS)
     }
 
     fn address(last: u8) -> IpAddr {

@@ -136,7 +136,7 @@ mod tests {
     const HEADER: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
 
     fn accepted(stream: DuplexStream, port: Port) -> Connection {
-        let counted = crate::net::connection_count::ConnectionCount::new(port, ConnectionsMax::default())
+        let counted = crate::net::connection_count::ConnectionCount::new(port, port.limits(ConnectionsMax::default()))
             .admit(std::net::Ipv4Addr::LOCALHOST.into())
             .expect("the first");
         let descriptor = Descriptor::take(port).expect("a descriptor");
