@@ -55,18 +55,9 @@ pub struct Connection {
     stream: Box<dyn Stream>,
     /// Its place among the connections of a port; `None` if it was dialled.
     admission: Option<Admission>,
-    /// The name in the certificate of the other side.
-    proven: Option<Arc<CertificateName>>,
     /// Completes when the connection must end because of its certificate, with the reason.
     end: Option<End>,
-    /// Whether that has happened.
-    certificate: CertificateState,
-    /// Whether others may read what is sent.
-    exposed: bool,
-    /// Whether it is a TCP connection in plain text.
-    plain: bool,
-    /// Address of the other side, if it is known.
-    from: Option<SocketAddr>,
+    info: ConnectionInfo,
 }
 
 type End = Pin<Box<dyn Future<Output = io::Error> + Send>>;
@@ -74,22 +65,23 @@ type End = Pin<Box<dyn Future<Output = io::Error> + Send>>;
 impl Connection {
     /// Creates a connection over a stream of bytes.
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self {
-            stream: Box::new(stream),
-            admission: None,
-            proven: None,
-            exposed: false,
-            plain: false,
-            from: None,
-            end: None,
-            certificate: CertificateState::default(),
-        }
+        let info = ConnectionInfo::new(None, false, None);
+        Self { stream: Box::new(stream), admission: None, end: None, info }
+    }
+
+    fn accepted(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        admission: Admission,
+        info: ConnectionInfo,
+    ) -> Self {
+        Self { stream: Box::new(stream), admission: Some(admission), end: None, info }
     }
 
     /// Creates an accepted connection in plain text, which others may read unless both sides are on this machine.
     fn plain(stream: TcpStream, admission: Admission, from: Option<SocketAddr>) -> Self {
         let exposed = from.is_none_or(|from| !from.ip().to_canonical().is_loopback());
-        Self { admission: Some(admission), exposed, plain: true, from, ..Self::new(stream) }
+        let info = ConnectionInfo { plain: true, ..ConnectionInfo::new(None, exposed, from) };
+        Self::accepted(stream, admission, info)
     }
 
     /// Returns this connection, which fails as soon as a future completes, with its error.
@@ -101,14 +93,14 @@ impl Connection {
     /// works on one request, or whose client takes no answer, does not read.
     fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut (dyn Stream + 'static)>> {
         if let Some(Poll::Ready(error)) = self.end.as_mut().map(|end| end.as_mut().poll(cx)) {
-            self.certificate.refuse();
+            self.info.certificate.refuse();
             // A future is not polled again after it has completed.
             self.end = None;
             self.stream = Box::new(tokio::io::empty());
             self.admission = None;
             return Err(error);
         }
-        if self.certificate.is_refused() {
+        if self.info.certificate.is_refused() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         Ok(Pin::new(&mut *self.stream))
@@ -118,8 +110,7 @@ impl Connection {
 impl Connected for Connection {
     type ConnectInfo = ConnectionInfo;
     fn connect_info(&self) -> ConnectionInfo {
-        let (plain, certificate) = (self.plain, self.certificate.clone());
-        ConnectionInfo { plain, certificate, ..ConnectionInfo::new(self.proven.clone(), self.exposed, self.from) }
+        self.info.clone()
     }
 }
 

@@ -130,7 +130,7 @@ mod tests {
     use tokio::time::{Instant as TokioInstant, timeout};
 
     use super::*;
-    use crate::net::{Connection, ConnectionsMax, connections};
+    use crate::net::{Connection, ConnectionInfo, ConnectionsMax, connections};
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const HEADER: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -141,7 +141,7 @@ mod tests {
             .expect("the first");
         let descriptor = Descriptor::take(port).expect("a descriptor");
         let admission = Admission::new(port, counted, descriptor, Counter::noop());
-        Connection { admission: Some(admission), ..Connection::new(stream) }
+        Connection::accepted(stream, admission, ConnectionInfo::new(None, false, None))
     }
 
     /// H-10: each port closes a connection on which nothing arrives, or only a part of the preface or of a header, at

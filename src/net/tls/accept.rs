@@ -26,7 +26,7 @@ use super::verify::{Admitted, REFUSED};
 use crate::limits::{PEER_HANDSHAKE_APART_MS, TLS_LOG_MS};
 use crate::mutex::Mutex;
 use crate::net::first_request::Admission;
-use crate::net::{Connection, ConnectionsMax, Port};
+use crate::net::{Connection, ConnectionInfo, ConnectionsMax, Port};
 
 /// First byte of a TLS connection: the type of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
@@ -187,7 +187,7 @@ impl PortTls {
         let chain = stream.get_ref().1.peer_certificates().map(<[CertificateDer<'static>]>::to_vec);
         let own = chain.as_ref().and_then(|chain| chain.first());
         let (proven, shown) = (own.and_then(CertificateName::of).map(Arc::new), own.map(shown));
-        let connection = Connection { proven, admission: Some(admission), from, ..Connection::new(stream) };
+        let connection = Connection::accepted(stream, admission, ConnectionInfo::new(proven, false, from));
         let (Some(chain), Some(shown)) = (chain, shown) else { return connection };
         connection.until(async move {
             let error = not_accepted(settings, move |settings, now| settings.check(&chain, now)).await;

@@ -105,7 +105,7 @@ async fn port(kind: Port, tls: PortTls) -> (String, tokio::sync::mpsc::Unbounded
     tokio::spawn(async move {
         let mut connections = connections(listener, kind, ConnectionsMax::default(), Some(tls));
         while let Some(mut connection) = connections.next().await {
-            names.send(connection.proven.clone()).ok();
+            names.send(connection.info.proven.clone()).ok();
             tokio::spawn(async move {
                 connection.write_all(b"s").await.ok();
                 connection.flush().await.ok();
