@@ -5,6 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::model::WallTime;
 use crate::mutex::Mutex;
 
@@ -73,44 +75,39 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The clock and the random numbers of the operating system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SystemClock {
-    suspend: Suspend,
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SystemClock(ClockId);
 
-/// Whether the clock counts the time while the machine is suspended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Suspend {
-    #[default]
-    Counted,
-    Uncounted,
-}
+/// The clock that counts the time while the machine is suspended, if the system has one.
+#[cfg(target_os = "linux")]
+const SUSPEND_COUNTED: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const SUSPEND_COUNTED: ClockId = ClockId::Monotonic;
 
 impl SystemClock {
     /// Creates the clock of clients. If the system has such a clock, it counts the time while the machine is suspended,
     /// because a lease also expires during that time.
     #[must_use]
     pub fn new() -> Self {
-        Self { suspend: Suspend::Counted }
+        Self(SUSPEND_COUNTED)
     }
 
     /// Creates the clock of servers. It stops while the machine is suspended: log time may be slow, but never fast.
     #[must_use]
     pub fn monotonic() -> Self {
-        Self { suspend: Suspend::Uncounted }
+        Self(ClockId::Monotonic)
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Instant {
-        #[cfg(target_os = "linux")]
-        let counted = rustix::time::ClockId::Boottime;
-        #[cfg(not(target_os = "linux"))]
-        let counted = rustix::time::ClockId::Monotonic;
-        let time = rustix::time::clock_gettime(match self.suspend {
-            Suspend::Counted => counted,
-            Suspend::Uncounted => rustix::time::ClockId::Monotonic,
-        });
+        let time = clock_gettime(self.0);
         // Both clocks begin at boot, so neither part is negative.
         Instant(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
     }
