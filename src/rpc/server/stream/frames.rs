@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use super::{Bound, Done, SessionStream, StreamEnd};
+use super::{Done, SessionStream, StreamEnd};
 use crate::limits;
 use crate::model::{
     Claim, Command, EventKind, Invalid, LockKey, LockName, Refusal, RenewalTarget, RequestId, SessionId, Subject,
@@ -60,14 +60,13 @@ impl<S: LockService> SessionStream<S> {
     /// claim.
     fn start_asked(&mut self, number: u64, asked: pb::Command) -> Result<(), Invalid> {
         let mut call = call(asked, |_| Ok((self.session()?, Proof::Trusted)))?;
-        let namespace = self.namespace.clone();
         if let Command::OpenSession(open) = &mut call.command {
             self.may_bind()?;
-            open.namespace = namespace;
+            open.namespace = self.namespace.clone();
             self.start_binding(number, None, call);
         } else if let Command::Attach(attach) = &mut call.command {
             self.may_bind()?;
-            attach.namespace = namespace;
+            attach.namespace = self.namespace.clone();
             let session = attach.session;
             self.start_binding(number, Some(session), call);
         } else {
@@ -77,10 +76,9 @@ impl<S: LockService> SessionStream<S> {
     }
 
     fn session(&self) -> Result<SessionId, Invalid> {
-        let Bound { session, .. } = self.bound.ok_or_else(|| {
+        self.bound.map(|bound| bound.session).ok_or_else(|| {
             Invalid::new("session", "opened or attached, and answered, before anything else", "none on this stream")
-        })?;
-        Ok(session)
+        })
     }
 
     fn may_bind(&self) -> Result<(), Invalid> {

@@ -251,7 +251,7 @@ impl<S: LockService> SessionStream<S> {
                 }
                 self.unanswered -= 1;
                 self.settle(number, claim);
-                self.reply(number, &reply)
+                self.write(number, Body::Reply(reply.to_wire()))
             }
             Done::Replied { number, claim: _, result } => self.answer(number, result),
             Done::Closed { number, session, result } => {
@@ -273,7 +273,7 @@ impl<S: LockService> SessionStream<S> {
                     Ok(reply) => Body::Settled(reply.to_wire()),
                     Err(error) => Body::Error(error_to_wire(&error)),
                 };
-                self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
+                self.write(number, body)
             }
             Done::SessionEnded { session, reason, why } if self.is_bound_to(session) => {
                 self.unbind();
@@ -345,21 +345,20 @@ impl<S: LockService> SessionStream<S> {
     fn answer(&mut self, number: u64, result: Result<Reply, ServiceError>) -> Result<(), StreamEnd> {
         self.unanswered -= 1;
         self.numbers.remove(&number);
-        match result {
-            Ok(reply) => self.reply(number, &reply),
-            Err(error) => {
-                let body = Some(Body::Error(error_to_wire(&error)));
-                self.send(Ok(pb::ServerFrame { number, body }))
-            }
-        }
+        let body = match result {
+            Ok(reply) => Body::Reply(reply.to_wire()),
+            Err(error) => Body::Error(error_to_wire(&error)),
+        };
+        self.write(number, body)
     }
 
-    fn reply(&mut self, number: u64, reply: &Reply) -> Result<(), StreamEnd> {
-        self.send(Ok(pb::ServerFrame { number, body: Some(Body::Reply(reply.to_wire())) }))
-    }
-
+    /// Sends a frame that answers no frame of the client.
     fn push(&mut self, body: Body) -> Result<(), StreamEnd> {
-        self.send(Ok(pb::ServerFrame { number: 0, body: Some(body) }))
+        self.write(0, body)
+    }
+
+    fn write(&mut self, number: u64, body: Body) -> Result<(), StreamEnd> {
+        self.send(Ok(pb::ServerFrame { number, body: Some(body) }))
     }
 
     /// Sends a frame to the client's connection, behind the frames that wait for space in the channel.
