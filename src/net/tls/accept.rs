@@ -18,7 +18,7 @@ use tokio::time::{Instant as TokioInstant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::files::{CertificateEnd, TlsError, TlsFiles, day};
+use super::files::{CertificateEnd, TlsError, TlsFiles, day, path_text};
 use super::name::{CertificateName, shown};
 use super::recheck::not_accepted;
 use super::server_files::{ClientCertificates, ServerFiles, ServerSettings};
@@ -129,7 +129,8 @@ impl PortTls {
     /// Returns the certificate that the port shows, and its end.
     #[must_use]
     pub fn own(&self) -> CertificateEnd {
-        CertificateEnd::new(&self.0.source.files, self.0.settings.borrow().own_end())
+        let end = self.0.settings.borrow().own_end();
+        CertificateEnd { file: self.0.source.files.own(), seconds: end.map(|end| end.as_secs()) }
     }
 
     /// Returns the first 12 digits of the SHA-256 of the certificate chain that the port shows. For a chain of one
@@ -250,8 +251,7 @@ impl PortTls {
     fn certificate_problem(&self, error: &Error, name: &str) -> String {
         match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                let ca = &self.0.source.files.ca;
-                let file = ca.as_ref().map_or_else(String::new, |path| path.display().to_string());
+                let file = path_text(&self.0.source.files.ca);
                 format!("{name}, which is not from an authority in {file}")
             }
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {

@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::codegen::StdError as BoxError;
 use tonic::codegen::{Service, http::Uri};
 
-use super::files::{TlsError, TlsFiles, day, presented, provider};
+use super::files::{TlsError, TlsFiles, day, path_text, presented, provider};
 use crate::net::{Connection, causes};
 
 pub(super) type Builder = rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>;
@@ -81,9 +81,7 @@ impl TlsRefusal {
     }
 
     fn new(address: &str, host: &str, files: &TlsFiles, error: &io::Error) -> Option<Self> {
-        let file =
-            |path: &Option<std::path::PathBuf>| path.as_ref().map_or_else(String::new, |p| p.display().to_string());
-        let (ca, cert) = (file(&files.ca), file(&files.cert));
+        let (ca, cert) = (path_text(&files.ca), files.own());
         let of_node = |text: String| Some(Self { text: format!("{address}: {text}"), by_node: false });
         let by_node = |text: String| Some(Self { text: format!("{address} {text}"), by_node: true });
         let error = of_tls(error)?;

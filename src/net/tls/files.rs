@@ -65,10 +65,6 @@ pub struct CertificateEnd {
 }
 
 impl CertificateEnd {
-    pub(super) fn new(files: &TlsFiles, end: Option<UnixTime>) -> Self {
-        Self { file: files.own(), seconds: end.map(|end| end.as_secs()) }
-    }
-
     /// Returns the end of the first certificate of a node, whose file is not known here.
     #[must_use]
     pub fn of_node(node: u64, seconds: Option<u64>) -> Self {
@@ -133,8 +129,13 @@ impl TlsFiles {
 
     /// The file of the own certificate, for texts.
     pub(super) fn own(&self) -> String {
-        self.cert.as_ref().map_or_else(String::new, |path| path.display().to_string())
+        path_text(&self.cert)
     }
+}
+
+/// Returns the path of a file for a text; empty if there is none.
+pub(super) fn path_text(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(String::new, |path| path.display().to_string())
 }
 
 impl TlsContents {
