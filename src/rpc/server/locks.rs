@@ -40,8 +40,12 @@ pub(in crate::rpc) struct Locks<S> {
 type Answers<T> = Result<Response<T>, Status>;
 
 impl<S: LockService> Locks<S> {
-    pub(in crate::rpc) fn new(service: S, info: ServerInfo, stop: watch::Receiver<bool>, tasks: Tasks) -> Self {
-        let service = OfCallers::new(service);
+    pub(in crate::rpc) fn new(
+        service: OfCallers<S>,
+        info: ServerInfo,
+        stop: watch::Receiver<bool>,
+        tasks: Tasks,
+    ) -> Self {
         let calls = Calls::new(service.clone(), tasks.clone(), info.node);
         Self { service, info, stop, tasks, calls, streams: AtomicU64::new(0) }
     }

@@ -60,53 +60,56 @@ pub struct Routes {
 ///
 /// When `stop` becomes true, streams end with `move_to` and waiting calls with an error; then the connections close.
 pub fn routes<S: LockService>(service: S, info: ServerInfo, stop: watch::Receiver<bool>) -> Result<Routes, ServeError> {
-    let streams = Tasks::default();
-    let (cluster_id, connections) = (info.cluster_id.clone(), info.connections);
-    let measured = Measured(Arc::new(CallMetrics::new(info.node, &measured::NAMES)));
-    let health = Health::new(stop.clone());
-    let locks = Locks::new(service.clone(), info, stop, streams.clone());
-    let locks = LocksServer::new(locks)
+    let (streams, connections) = (Tasks::default(), info.connections);
+    let layers = Layers {
+        measured: Measured(Arc::new(CallMetrics::new(info.node, &measured::NAMES))),
+        callers: OfCallers::new(service.clone()),
+        headers: ClusterHeaders { cluster_id: info.cluster_id.clone(), service },
+        half_received: Arc::default(),
+    };
+    let health = HealthServer::new(Health::new(stop.clone())).max_decoding_message_size(limits::FRAME_BYTES_MAX);
+    let locks = LocksServer::new(Locks::new(layers.callers.clone(), info, stop, streams.clone()))
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
-    let callers = OfCallers::new(service.clone());
-    let admin = AdminServer::new(Admin { service: callers.clone() })
+    let admin = AdminServer::new(Admin { service: layers.callers.clone() })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::ANSWER_BYTES_MAX);
-    let health_service = HealthServer::new(health).max_decoding_message_size(limits::FRAME_BYTES_MAX);
     // Clients of some languages use only the older name of this service.
     let reflection = reflected().build_v1()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
     let older_reflection = reflected().build_v1alpha()?.max_decoding_message_size(limits::FRAME_BYTES_MAX);
-    let half_received = Arc::default();
-    let headers = ClusterHeaders { cluster_id, service };
-    let reflection = bounded(of_callers(&callers, reflection), &headers, &half_received);
-    let older_reflection = bounded(of_callers(&callers, older_reflection), &headers, &half_received);
-    let locks = bounded(of_callers(&callers, locks), &headers, &half_received);
-    let admin = bounded(of_callers(&callers, admin), &headers, &half_received);
     let router = bounded_server()
-        .add_service(Within { middleware: measured.clone(), service: locks })
-        .add_service(Within { middleware: measured.clone(), service: admin })
-        .add_service(Within {
-            middleware: measured.clone(),
-            service: bounded(health_service, &headers, &half_received),
-        })
-        .add_service(reflection)
-        .add_service(older_reflection);
+        .add_service(layers.measured(layers.for_callers(locks)))
+        .add_service(layers.measured(layers.for_callers(admin)))
+        .add_service(layers.measured(layers.for_all(health)))
+        .add_service(layers.for_callers(reflection))
+        .add_service(layers.for_callers(older_reflection));
     Ok(Routes { router, streams, connections })
 }
 
-/// Returns a service that answers only callers that are recognized.
-fn of_callers<S: LockService, T>(callers: &OfCallers<S>, service: T) -> Within<OfCallers<S>, T> {
-    Within { middleware: callers.clone(), service }
+/// What is around the services of a port.
+struct Layers<S> {
+    measured: Measured,
+    callers: OfCallers<S>,
+    headers: ClusterHeaders<S>,
+    half_received: Arc<AtomicUsize>,
 }
 
-/// Returns a service that limits messages that have arrived in part, and names the cluster in its headers.
-fn bounded<S: LockService, T>(
-    service: T,
-    headers: &ClusterHeaders<S>,
-    half_received: &Arc<AtomicUsize>,
-) -> Within<ClusterHeaders<S>, HalfMessages<T>> {
-    let service = HalfMessages::new(service, limits::FRAME_BYTES_MAX, half_received);
-    Within { middleware: headers.clone(), service }
+impl<S: LockService> Layers<S> {
+    /// Returns a service whose calls are measured.
+    fn measured<T>(&self, service: T) -> Within<Measured, T> {
+        Within { middleware: self.measured.clone(), service }
+    }
+
+    /// Returns a service that limits messages that have arrived in part, and names the cluster in its headers.
+    fn for_all<T>(&self, service: T) -> Within<ClusterHeaders<S>, HalfMessages<T>> {
+        let service = HalfMessages::new(service, limits::FRAME_BYTES_MAX, &self.half_received);
+        Within { middleware: self.headers.clone(), service }
+    }
+
+    /// Returns a service like that of [`for_all`](Self::for_all), which answers only callers that are recognized.
+    fn for_callers<T>(&self, service: T) -> Within<ClusterHeaders<S>, HalfMessages<Within<OfCallers<S>, T>>> {
+        self.for_all(Within { middleware: self.callers.clone(), service })
+    }
 }
 
 /// Returns the reflection service: it describes all that clients may call, and none of the calls between nodes.

@@ -38,7 +38,7 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
-        let service = Fake::new().0;
+        let service = OfCallers::new(Fake::new().0);
         let info = ServerInfo {
             cluster: "harbour".to_owned(),
             cluster_id: watch::channel(Some(0xabc)).1,
@@ -52,7 +52,7 @@ impl Server {
         let (running, stop) = watch::channel(false);
         Self {
             locks: Locks::new(service.clone(), info, stop, Default::default()),
-            admin: Admin { service: OfCallers::new(service) },
+            admin: Admin { service },
             _running: running,
         }
     }
