@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use toml::Spanned;
 
 use super::rules::{ClusterRight, Right, Rule};
@@ -101,47 +102,59 @@ impl Source<'_> {
     }
 }
 
-/// Reads a file, and refuses one that users other than its owner can write.
-pub(super) fn read(path: &Path, now: WallTime) -> Result<Access, AuthError> {
-    let name = path.display().to_string();
-    let unread = |error| AuthError(format!("{name} cannot be read: {error}; check the path"));
-    let metadata = fs::metadata(path).map_err(unread)?;
-    if metadata.permissions().mode() & WRITTEN_BY_OTHERS != 0 {
-        return Err(AuthError(format!("{name} can be written by other users than its owner; run chmod go-w {name}")));
+impl Access {
+    /// Reads a file of rules. Refuses a file that users other than its owner can write, and a token that lasts longer
+    /// than the longest one made `now`.
+    ///
+    /// # Errors
+    /// The file cannot be used. The error names the file, the line, the problem and the fix.
+    pub fn from_file(path: &Path, now: WallTime) -> Result<Self, AuthError> {
+        let name = path.display().to_string();
+        let unread = |error| AuthError(format!("{name} cannot be read: {error}; check the path"));
+        let metadata = fs::metadata(path).map_err(unread)?;
+        if metadata.permissions().mode() & WRITTEN_BY_OTHERS != 0 {
+            let problem = "can be written by other users than its owner";
+            return Err(AuthError(format!("{name} {problem}; run chmod go-w {name}")));
+        }
+        if limits::AUTH_FILE_BYTES_MAX < metadata.len() {
+            let most = limits::AUTH_FILE_BYTES_MAX;
+            return Err(AuthError(format!("{name} has more than {most} bytes; remove expired tokens")));
+        }
+        Self::from_toml(&name, &fs::read_to_string(path).map_err(unread)?, now)
     }
-    if limits::AUTH_FILE_BYTES_MAX < metadata.len() {
-        let most = limits::AUTH_FILE_BYTES_MAX;
-        return Err(AuthError(format!("{name} has more than {most} bytes; remove expired tokens")));
-    }
-    parse(&name, &fs::read_to_string(path).map_err(unread)?, now)
-}
 
-pub(super) fn parse(name: &str, text: &str, now: WallTime) -> Result<Access, AuthError> {
-    let source = Source { name, text };
-    let file: File = toml::from_str(text).map_err(|error| {
-        let problem = error.message().trim().replace('\n', " ");
-        let fix = "write it as the manual's page on security does";
-        source.refuse_at(error.span().map_or(0, |span| span.start), &problem, fix)
-    })?;
-    if *file.version.get_ref() != VERSION {
-        return Err(source.refuse(&file.version, "this version of the file is not known", "write version = 1"));
-    }
-    let roles = roles(&source, &file.role)?;
-    let mut principals = BTreeMap::new();
-    for principal in file.principal {
-        let (name, grants) = granted(&source, &principal, &roles)?;
-        if principals.insert(name, grants).is_some() {
-            return Err(source.refuse(&principal.name, "this principal is named twice", "remove one"));
+    /// Reads a text of rules, whose name in errors is `name`.
+    ///
+    /// # Errors
+    /// See [`from_file`](Self::from_file).
+    pub fn from_toml(name: &str, text: &str, now: WallTime) -> Result<Self, AuthError> {
+        let source = Source { name, text };
+        let file: File = toml::from_str(text).map_err(|error| {
+            let problem = error.message().trim().replace('\n', " ");
+            let fix = "write it as the manual's page on security does";
+            source.refuse_at(error.span().map_or(0, |span| span.start), &problem, fix)
+        })?;
+        if *file.version.get_ref() != VERSION {
+            return Err(source.refuse(&file.version, "this version of the file is not known", "write version = 1"));
         }
-    }
-    let mut tokens = BTreeMap::new();
-    for token in file.token {
-        let (hash, owned) = owned(&source, &token, &principals, now)?;
-        if tokens.insert(hash, owned).is_some() {
-            return Err(source.refuse(&token.sha256, "this token is named twice", "remove one"));
+        let roles = roles(&source, &file.role)?;
+        let mut principals = BTreeMap::new();
+        for principal in file.principal {
+            let (name, grants) = granted(&source, &principal, &roles)?;
+            if principals.insert(name, grants).is_some() {
+                return Err(source.refuse(&principal.name, "this principal is named twice", "remove one"));
+            }
         }
+        let mut tokens = BTreeMap::new();
+        for token in file.token {
+            let (hash, owned) = owned(&source, &token, &principals, now)?;
+            if tokens.insert(hash, owned).is_some() {
+                return Err(source.refuse(&token.sha256, "this token is named twice", "remove one"));
+            }
+        }
+        let digest = Sha256::digest(text).iter().take(8).fold(0, |start, byte| start << 8 | u64::from(*byte));
+        Ok(Self { principals, tokens, digest })
     }
-    Ok(Access::new(principals, tokens, text))
 }
 
 fn roles<'a>(source: &Source<'_>, roles: &'a [FileRole]) -> Result<BTreeMap<&'a str, Grants>, AuthError> {

@@ -9,10 +9,7 @@ mod token;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::sync::Arc;
-
-use sha2::{Digest, Sha256};
 
 use crate::model::{Namespace, Principal, WallTime};
 
@@ -95,27 +92,6 @@ pub struct PrincipalView<'a> {
 }
 
 impl Access {
-    /// Reads a file of rules. Refuses a token that lasts longer than the longest one made `now`.
-    ///
-    /// # Errors
-    /// The file cannot be used. The error names the file, the line, the problem and the fix.
-    pub fn from_file(path: &Path, now: WallTime) -> Result<Self, AuthError> {
-        file::read(path, now)
-    }
-
-    /// Reads a text of rules, whose name in errors is `name`.
-    ///
-    /// # Errors
-    /// See [`from_file`](Self::from_file).
-    pub fn from_toml(name: &str, text: &str, now: WallTime) -> Result<Self, AuthError> {
-        file::parse(name, text, now)
-    }
-
-    fn new(principals: BTreeMap<Principal, Grants>, tokens: BTreeMap<TokenHash, Token>, text: &str) -> Self {
-        let digest = Sha256::digest(text).iter().take(8).fold(0, |start, byte| start << 8 | u64::from(*byte));
-        Self { principals, tokens, digest }
-    }
-
     /// Returns the start of the SHA-256 of the file, by which nodes and operators compare their files.
     #[must_use]
     pub fn digest(&self) -> u64 {
