@@ -7,7 +7,6 @@
 //! its type.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Label, SharedString};
@@ -95,12 +94,6 @@ pub(crate) struct CallMetrics {
     requests: Mutex<HashMap<String, BTreeMap<u16, Counter>>>,
     durations: [Histogram; CallKind::ALL.len()],
     streams: Gauge,
-}
-
-impl fmt::Debug for CallMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the metrics {}", self.names.requests[0])
-    }
 }
 
 impl CallMetrics {

@@ -23,7 +23,7 @@ pub(super) trait Middleware {
 }
 
 /// A gRPC service within a middleware.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Within<M, S> {
     pub(super) middleware: M,
     pub(super) service: S,

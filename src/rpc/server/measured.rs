@@ -68,7 +68,7 @@ const METHODS: [(&str, Option<CallKind>); 26] = [
 ];
 
 /// Measures the calls of a service.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Measured(pub(super) Arc<CallMetrics>);
 
 impl Middleware for Measured {
