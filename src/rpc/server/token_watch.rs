@@ -32,23 +32,21 @@ fn reply(follower: &ValidTokens, all: bool, valid: &[FencingToken], ended: &[Fen
 struct Following<S> {
     service: S,
     lock: LockKey,
-    stop: watch::Receiver<bool>,
     /// The tokens that the caller knows, and the events that follow; `None` if the next reply must have all tokens.
     known: Option<(ValidTokens, Events)>,
 }
 
 /// Streams the valid tokens of a lock until the caller disconnects or the node stops.
 pub(super) fn token_stream<S: LockService>(service: S, lock: LockKey, stop: watch::Receiver<bool>) -> TokenStream {
-    let following = Following { service, lock, stop, known: None };
-    Box::pin(stream::unfold(Some(following), |following| async move {
-        let mut following = following?;
-        let mut stop = following.stop.clone();
+    let following = Following { service, lock, known: None };
+    Box::pin(stream::unfold(Some((following, stop)), |running| async move {
+        let (mut following, mut stop) = running?;
         let next = tokio::select! {
             next = following.next() => next,
             _ = stop.wait_for(|stopped| *stopped) => Err(ServiceError::Stopping),
         };
         Some(match next {
-            Ok(reply) => (Ok(reply), Some(following)),
+            Ok(reply) => (Ok(reply), Some((following, stop))),
             Err(error) => (Err(error.into()), None),
         })
     }))
