@@ -1,7 +1,5 @@
 //! Handles the frames of the client.
 
-use prost::Message;
-
 use super::{Done, SessionStream, StreamEnd};
 use crate::limits;
 use crate::model::{
@@ -19,12 +17,8 @@ impl<S: LockService> SessionStream<S> {
     /// Starts the command of a frame. A frame that violates a rule of the protocol ends the stream; one with values out
     /// of bounds gets an error as its reply.
     pub(super) fn frame(&mut self, frame: pb::ClientFrame) -> Result<(), StreamEnd> {
-        let (number, bytes) = (frame.number, frame.encoded_len());
-        if bytes > limits::FRAME_BYTES_MAX {
-            let bound = format!("at most {} bytes", limits::FRAME_BYTES_MAX);
-            return Err(StreamEnd::Refused(Invalid::new("frame", bound, bytes)));
-        }
-        let body = required("body", frame.body).map_err(StreamEnd::Refused)?;
+        let pb::ClientFrame { number, body } = frame;
+        let body = required("body", body).map_err(StreamEnd::Refused)?;
         if number == 0 || !self.numbers.insert(number) {
             return Err(StreamEnd::Refused(Invalid::new("number", "not 0 and not in use", number)));
         }
