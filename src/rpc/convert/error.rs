@@ -13,7 +13,7 @@ use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RichStatus};
 
 use super::table::Wire;
 use crate::limits;
-use crate::model::{DeadlockLink, EndReason, Invalid, LockKey, Outcome, Refusal, Reply};
+use crate::model::{DeadlockLink, EndReason, Invalid, LockKey, Refusal};
 use crate::net::causes;
 use crate::protobuf::{Refuse, TooMany};
 use crate::rpc::pb;
@@ -46,15 +46,6 @@ impl Refuse for AsInvalid {
         let TooMany { field, most, found } = list;
         Invalid::new(field, format!("at most {most}"), found).into()
     }
-}
-
-/// Converts a reply to the answer of a call: a refusal is the error of the call.
-#[allow(clippy::result_large_err)] // The error type of tonic's handlers.
-pub(in crate::rpc) fn reply_to_answer(reply: &Reply) -> Result<pb::Reply, Status> {
-    if let Outcome::Refused(refusal) = &reply.outcome {
-        return Err(ServiceError::Refused(refusal.clone()).into());
-    }
-    Ok(reply.to_wire())
 }
 
 /// Returns the error of a repeated acquire whose hold has ended since.

@@ -16,9 +16,7 @@ mod views;
 mod tests;
 
 pub(super) use commands::{call, command, proven};
-pub(super) use error::{
-    AsInvalid, error_from_wire, error_to_wire, hold_ended, not_understood, reply_to_answer, wait_over,
-};
+pub(super) use error::{AsInvalid, error_from_wire, error_to_wire, hold_ended, not_understood, wait_over};
 pub(super) use queries::Question;
 pub(super) use scalars::namespace;
 pub(super) use table::{Wire, required};

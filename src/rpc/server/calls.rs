@@ -16,7 +16,7 @@ use crate::model::{
 };
 use crate::rpc::background::Tasks;
 use crate::rpc::claims::{Attempts, CancelOnDrop, DrawnNumbers, claimed};
-use crate::rpc::convert::{Wire, call, hold_ended, namespace, proven, reply_to_answer, required, wait_over};
+use crate::rpc::convert::{Wire, call, hold_ended, namespace, proven, required, wait_over};
 use crate::rpc::pb;
 use crate::rpc::pb::acquire_request::Holder;
 use crate::rpc::pb::command::Command as Asked;
@@ -132,7 +132,6 @@ impl<S: LockService> Calls<S> {
         let asked = pb::Renewal { target: Some(target), attempt };
         let renewal = RenewalCall::from_wire("renewal", asked)?;
         let reply = self.service.renew(vec![renewal]).await.and_then(only_reply)?;
-        reply_to_answer(&reply)?;
         let Outcome::Renewed { deadline, token, .. } = reply.outcome else { return Err(unexpected(&reply)) };
         Ok(pb::KeepAliveReply {
             index: reply.index,
@@ -188,8 +187,7 @@ impl<S: LockService> Calls<S> {
     /// Submits a call. A refusal is an error.
     async fn decided(&self, call: Call) -> Result<Reply, Status> {
         let reply = self.service.submit(call).await?;
-        reply_to_answer(&reply)?;
-        Ok(reply)
+        if let Outcome::Refused(_) = reply.outcome { Err(unexpected(&reply)) } else { Ok(reply) }
     }
 
     /// Returns the number of a session's request; a generated one if the caller names none.
@@ -349,8 +347,11 @@ fn recalled(reply: &Reply) -> Vec<u64> {
     reply.recalled.iter().map(|token| token.as_u64()).collect()
 }
 
-/// Returns the status for an outcome that does not belong to the command.
+/// Returns the error of a call whose reply is no answer to it: the refusal, or that the outcome is of another command.
 fn unexpected(reply: &Reply) -> Status {
+    if let Outcome::Refused(refusal) = &reply.outcome {
+        return ServiceError::Refused(refusal.clone()).into();
+    }
     ServiceError::Internal(format!("the service answered another command: {:?}", reply.outcome)).into()
 }
 
@@ -367,7 +368,6 @@ fn granted<'a>(lock: &LockKey, reply: &'a Reply, ahead: Option<Place>) -> Result
             },
         )),
         Outcome::HoldEnded { reason } => Err(hold_ended(lock, *reason)),
-        Outcome::Refused(_) => Err(reply_to_answer(reply).err().unwrap_or_else(|| unexpected(reply))),
         _ => Err(unexpected(reply)),
     }
 }
