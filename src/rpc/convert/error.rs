@@ -27,8 +27,9 @@ const DOMAIN: &str = "lockkeeper";
 
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
-        let wire = pb::Error { detail: String::new(), ..error_to_wire(&error) };
-        of_wire(error.code(), wire, error.to_string())
+        let mut wire = error_to_wire(&error);
+        let text = std::mem::take(&mut wire.detail);
+        of_wire(error.code(), wire, text)
     }
 }
 
