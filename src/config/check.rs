@@ -119,7 +119,11 @@ fn members(draft: &Draft, source: Source<'_>) -> Checked<BTreeMap<u64, Member>> 
             return Err(Refused::new(&id.place, "member id 0 is not allowed", "number members from 1"));
         }
         for address in [client, peer] {
-            host_and_port(address)?;
+            if host_and_port(&address.value).is_none() {
+                let problem = format!("{:?} is not HOST:PORT", address.value);
+                let fix = "write it like 10.0.0.1:7600 or node1.example:7600";
+                return Err(Refused::new(&address.place, problem, fix));
+            }
             if let Some(before) = addresses.insert(&address.value, &address.place) {
                 let before = source.shown(before);
                 let problem = format!("address {} is used twice (before at {before})", address.value);
@@ -135,17 +139,11 @@ fn members(draft: &Draft, source: Source<'_>) -> Checked<BTreeMap<u64, Member>> 
     Ok(members)
 }
 
-fn host_and_port(address: &Placed<String>) -> Checked<(String, u16)> {
-    let split = address.value.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-    match split {
-        Some((host, port)) if !host.is_empty() && port > 0 && !host.contains("://") => {
-            Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
-        }
-        Some(_) | None => {
-            let problem = format!("{:?} is not HOST:PORT", address.value);
-            Err(Refused::new(&address.place, problem, "write it like 10.0.0.1:7600 or node1.example:7600"))
-        }
-    }
+fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+    let is_host = !host.is_empty() && !host.contains("://");
+    is_host.then(|| (host.trim_start_matches('[').trim_end_matches(']'), port))
 }
 
 fn listen(draft: &Draft, member: &Member) -> Checked<Listen> {
@@ -182,9 +180,11 @@ fn listener(key: &str, written: Option<&Placed<String>>, member: &str) -> Checke
         });
     };
     let address = socket(at)?;
-    let (host, port) = host_and_port(&Placed { value: member.to_owned(), place: at.place.clone() })?;
-    let other_host = host.parse::<IpAddr>().is_ok_and(|ip| ip != address.ip() && !address.ip().is_unspecified());
-    if other_host || port != address.port() {
+    let is_reached = host_and_port(member).is_some_and(|(host, port)| {
+        let here = |ip: IpAddr| ip == address.ip() || address.ip().is_unspecified();
+        port == address.port() && host.parse().ok().is_none_or(here)
+    });
+    if !is_reached {
         let problem = format!("listen.{key} is {address}, but the members reach this node at {member}");
         return Err(Refused::new(
             &at.place,
