@@ -47,12 +47,12 @@ pub use tls::{
 };
 pub use write_coalescing::{CoalescedWrites, CoalescingConnector};
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
 /// A connection over any stream of bytes.
 pub struct Connection {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn Transport>,
     /// Its place among the connections of a port; `None` if it was dialled.
     admission: Option<Admission>,
     /// Completes when the connection must end because of its certificate, with the reason.
@@ -69,11 +69,7 @@ impl Connection {
         Self { stream: Box::new(stream), admission: None, end: None, info }
     }
 
-    fn accepted(
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        admission: Admission,
-        info: ConnectionInfo,
-    ) -> Self {
+    fn accepted(stream: impl Transport + 'static, admission: Admission, info: ConnectionInfo) -> Self {
         Self { stream: Box::new(stream), admission: Some(admission), end: None, info }
     }
 
@@ -91,7 +87,7 @@ impl Connection {
 
     /// Returns the stream, or the error of a connection that must end. Every read, write and flush asks: a server that
     /// works on one request, or whose client takes no answer, does not read.
-    fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut (dyn Stream + 'static)>> {
+    fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut (dyn Transport + 'static)>> {
         if let Some(Poll::Ready(error)) = self.end.as_mut().map(|end| end.as_mut().poll(cx)) {
             self.info.certificate.refuse();
             // A future is not polled again after it has completed.
@@ -218,7 +214,7 @@ impl Service<Uri> for Connector {
 }
 
 /// A stream of accepted connections.
-pub type Incoming = Pin<Box<dyn futures_util::Stream<Item = io::Result<Connection>> + Send>>;
+pub type Incoming = BoxStream<'static, io::Result<Connection>>;
 
 /// Returns the connections from other nodes that a TCP listener accepts, see [`connections`].
 pub fn accepted(listener: TcpListener, tls: Option<PortTls>) -> Incoming {
