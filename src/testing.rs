@@ -136,13 +136,13 @@ impl Cluster {
                 options.clock = Arc::clone(clock);
             }
             let node = Node::open_with(config, options).await?;
-            cluster.serve(&node, client).await?;
+            cluster.serve(&node, client)?;
             cluster.nodes.push(node);
         }
         Ok(cluster)
     }
 
-    async fn serve(&mut self, node: &Node, listener: TcpListener) -> Result<(), StartError> {
+    fn serve(&mut self, node: &Node, listener: TcpListener) -> Result<(), StartError> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let stop = self.stop.subscribe();
