@@ -1,6 +1,6 @@
 //! Events. One message has the fields of all types; the type determines which are set.
 
-use super::scalars::{known, unknown};
+use super::parts::{known, unknown};
 use super::table::{Wire, read_set, required};
 use crate::model::{Event, EventKind, Invalid, LockKey, LogTime, Namespace, Subject, WallTime};
 use crate::rpc::pb;
