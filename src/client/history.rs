@@ -57,10 +57,10 @@ impl<S: LockService> HistoryReader<'_, S> {
         let ReadAt { index, value: HistoryPage { records, next, floor }, .. } = read!(self.client, query, History);
         if let Some(after) = self.after {
             within(after, index, floor)?;
-        }
-        if self.after.is_some_and(|after| after < floor) {
-            let why = format!("history up to {floor} is no longer kept");
-            return Err(ServiceError::EventsMissed { why, resume: floor }.into());
+            if after < floor {
+                let why = format!("history up to {floor} is no longer kept");
+                return Err(ServiceError::EventsMissed { why, resume: floor }.into());
+            }
         }
         self.floor = floor;
         let stuck = next.is_some() && next == self.after;

@@ -9,7 +9,7 @@ use super::client::{Client, ReadAt, read};
 use super::error::ClientError;
 use super::retry::Backoff;
 use super::watch::Watch;
-use crate::model::{FencingToken, LockKey, LockName, Position, Query, TokenState, TokenVerdict, ValidTokens};
+use crate::model::{FencingToken, LockName, Position, Query, TokenState, TokenVerdict, ValidTokens};
 use crate::service::{LockService, ServiceError};
 
 /// The valid tokens of one lock, which a task keeps up to date until the filter is dropped.
@@ -47,12 +47,8 @@ impl<S: LockService> Client<S> {
     /// in both; its position shows that.
     async fn begin_tokens(&self, lock: &LockName) -> Result<(Watch<S>, ValidTokens), ClientError> {
         let watch = self.watch(lock.as_str(), None).await?;
-        Ok((watch, self.valid_tokens(self.key(lock.clone())).await?))
-    }
-
-    /// Reads the valid tokens of a lock with a linearizable read.
-    async fn valid_tokens(&self, lock: LockKey) -> Result<ValidTokens, ClientError> {
-        Ok(read!(self, Query::Tokens { lock }, Tokens).value)
+        let lock = self.key(lock.clone());
+        Ok((watch, read!(self, Query::Tokens { lock }, Tokens).value))
     }
 }
 

@@ -42,7 +42,9 @@ impl<S: LockService> Watch<S> {
                 }
                 Err(error) => {
                     self.events = None;
-                    let error = self.missed(error)?;
+                    if self.skips(&error) {
+                        return Err(error.into());
+                    }
                     self.retry.broke_off(error).await?;
                 }
             }
@@ -68,20 +70,16 @@ impl<S: LockService> Watch<S> {
         let subscription =
             Subscription { scope: self.scope.clone(), after: Some(self.after), cluster_id: Some(self.cluster_id) };
         let subscribed = self.retry.until_read(|| self.service.subscribe(subscription.clone())).await;
-        match subscribed {
-            Ok(events) => Ok(events),
-            Err(error) => Err(self.missed(error)?),
-        }
+        subscribed.inspect_err(|error| {
+            self.skips(error);
+        })
     }
 
-    /// Moves the position to the end of the missed events and returns their error as `Err`; returns any other error as
-    /// `Ok`.
-    fn missed(&mut self, error: ServiceError) -> Result<ServiceError, ServiceError> {
-        if let ServiceError::EventsMissed { resume, .. } = error {
-            self.after = resume;
-            return Err(error);
-        }
-        Ok(error)
+    /// Moves the position to the end of the missed events. Returns whether the error reports any.
+    fn skips(&mut self, error: &ServiceError) -> bool {
+        let ServiceError::EventsMissed { resume, .. } = error else { return false };
+        self.after = *resume;
+        true
     }
 }
 

@@ -74,10 +74,8 @@ struct Attempted {
 
 /// Why the session is not renewed any more.
 enum Ending {
-    /// The last reference to it was dropped.
-    Unreferenced,
-    /// A caller closes the session and waits for the answer.
-    Closed(oneshot::Sender<Result<(), ServiceError>>, Duration),
+    /// The last reference to it was dropped, or a caller closes it and waits this long for the answer.
+    Closed(Option<(oneshot::Sender<Result<(), ServiceError>>, Duration)>),
     Lost(SessionEnd),
     /// The client leaves the session to the next one. With a duration, its stream broke.
     #[cfg(feature = "cli")]
@@ -128,9 +126,8 @@ impl<S: LockService> KeepAlive<S> {
         drop((queue, tasks, attempts));
         match ending {
             // The next client may have the session already, so only an explicit close ends it.
-            Ending::Unreferenced | Ending::Lost(SessionEnd::Expired) if tenure.is_some() => {}
-            Ending::Unreferenced => close(&service, &session, SessionClose::Done, None).await,
-            Ending::Closed(done, wait) => close(&service, &session, SessionClose::Done, Some((done, wait))).await,
+            Ending::Closed(None) | Ending::Lost(SessionEnd::Expired) if tenure.is_some() => {}
+            Ending::Closed(caller) => close(&service, &session, SessionClose::Done, caller).await,
             Ending::Lost(SessionEnd::Expired) => close(&service, &session, SessionClose::Lost, None).await,
             Ending::Lost(SessionEnd::Closed | SessionEnd::Reported(_) | SessionEnd::Superseded) => {}
             #[cfg(feature = "cli")]
@@ -172,8 +169,8 @@ impl<S: LockService> KeepAlive<S> {
                 end = &mut lost => return Ending::Lost(end),
                 Some(attempted) = self.attempts.next(), if !self.attempts.is_empty() => self.on_answer(attempted),
                 task = self.queue.recv() => match task {
-                    None => return Ending::Unreferenced,
-                    Some(BackgroundTask::Close(done, wait)) => return Ending::Closed(done, wait),
+                    None => return Ending::Closed(None),
+                    Some(BackgroundTask::Close(done, wait)) => return Ending::Closed(Some((done, wait))),
                     Some(BackgroundTask::Run(task)) => self.tasks.push(task),
                     #[cfg(feature = "cli")]
                     Some(BackgroundTask::Renew) => self.due = session.clock.now(),

@@ -76,8 +76,9 @@ impl HoldEvents {
         if feed.sender.is_none() {
             return Err(ServiceError::not_sent(NotSent::Detached));
         }
-        *feed = Feed::new();
-        feed.unread.take().ok_or_else(|| ServiceError::not_sent(NotSent::Detached))
+        let (sender, events) = Events::channel(HOLD_NEWS_WAITING_MAX);
+        *feed = Feed { sender: Some(sender), unread: None };
+        Ok(events)
     }
 }
 
