@@ -190,7 +190,7 @@ impl<S: LockService> Client<S> {
         let clock = &self.settings.clock;
         let (since, began) = (self.log_time().await?, clock.now());
         let command = Command::Document(command);
-        let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since).0);
+        let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since));
         Ok(retry.until_answered(attempt).await?)
     }
 

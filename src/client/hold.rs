@@ -12,7 +12,7 @@ use super::validity::{RenewalAnswer, Validity};
 use super::wait::FirstEnd;
 use crate::clock::{Clock, Instant};
 use crate::limits::RENEWALS_A_TTL;
-use crate::model::{EndReason, FencingToken, Grant, LockName, LogTime, Outcome, Principal, Reason, Reply};
+use crate::model::{EndReason, FencingToken, LockName, LogTime, Outcome, Principal, Reason, Reply};
 use crate::mutex::Mutex;
 
 /// How certain it is that a hold lasts, by the client's own clock.
@@ -128,12 +128,17 @@ pub(crate) type PendingChange = Either<Ready<ChangeGuard>, BoxFuture<'static, Ch
 impl Hold {
     /// Creates the state of a granted hold. `lease` is the length of its separate lease in milliseconds with its
     /// validity, if it has one. `at_most` is the latest end that its request chose, if any.
-    pub(crate) fn new(name: LockName, grant: &Grant, lease: Option<(u64, Validity)>, at_most: Option<AtMost>) -> Self {
+    pub(crate) fn new(
+        name: LockName,
+        token: FencingToken,
+        lease: Option<(u64, Validity)>,
+        at_most: Option<AtMost>,
+    ) -> Self {
         Self {
             name,
             changes: Arc::default(),
             changes_begun: AtomicU64::new(0),
-            status: watch::Sender::new(HoldStatus { token: grant.token, revoke: None }),
+            status: watch::Sender::new(HoldStatus { token, revoke: None }),
             end: FirstEnd::new(),
             why: OnceLock::new(),
             lease: lease.map(|(length_ms, validity)| Mutex::new(HoldLease { length_ms, validity })),
@@ -143,11 +148,6 @@ impl Hold {
             watched: AtomicBool::new(false),
             unread: AtomicBool::new(false),
         }
-    }
-
-    /// Makes a release undo the acquire with this number.
-    pub(crate) fn acquired_by(self, acquire: u64) -> Self {
-        Self { acquire, ..self }
     }
 
     /// Makes it a use of a cached hold, which was granted by this entry.

@@ -22,13 +22,9 @@ impl RequestOptions {
     }
 
     /// Returns the metadata of the holder: the given metadata or else the client's, with the given reason.
-    pub(crate) fn metadata(
-        metadata: Option<Metadata>,
-        why: Option<String>,
-        own: &Metadata,
-    ) -> Result<Metadata, Invalid> {
-        let mut metadata = metadata.unwrap_or_else(|| own.clone());
-        if let Some(why) = why {
+    pub(crate) fn metadata(self, own: &Metadata) -> Result<Metadata, Invalid> {
+        let mut metadata = self.metadata.unwrap_or_else(|| own.clone());
+        if let Some(why) = self.why {
             metadata.why = why.into();
         }
         metadata.checked()
@@ -51,6 +47,11 @@ impl WaitLimit {
             WaitLimit::For(wait) => (!wait.is_zero()).then(|| began.after(wait)),
             WaitLimit::Try | WaitLimit::WhileAlive => None,
         }
+    }
+
+    /// Returns what is left of the limit at `now`, if the wait is over at `deadline`.
+    pub(crate) fn left(self, deadline: Option<Instant>, now: Instant) -> Self {
+        deadline.map_or(self, |deadline| WaitLimit::For(deadline.since(now)))
     }
 
     /// Returns the same limit in log time, which the cluster applies if the client cannot.

@@ -110,11 +110,6 @@ impl Retry {
         Self { persistent: true, ..self }
     }
 
-    /// Lets the command depend on an earlier one: while that one is in doubt, so is this one.
-    pub(crate) fn after(self, earlier: &Retry) -> Self {
-        Self { in_doubt: earlier.in_doubt, ..self }
-    }
-
     /// Sets the time within which each attempt ends, if it is known. Attempts that always end within the limit of an
     /// attempt need no timer.
     pub(crate) fn of_attempts_within(mut self, longest: Option<Duration>) -> Self {

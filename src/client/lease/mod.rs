@@ -16,11 +16,9 @@ use crate::limits::REFRESH_TRIES_MAX;
 use crate::model::{Command, FencingToken, Handle, LockKey, LockName, LogTime, Outcome, Refusal, RenewalTarget, Reply};
 use crate::service::{Call, ErrorCode, LockService, Proof, RenewalCall, only_reply};
 
-/// Creates a call without a session. It contains the age of its request, so that a late duplicate is refused. Also
-/// returns when the call was made.
-pub(crate) fn lease_call(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> (Call, Instant) {
-    let sent = clock.now();
-    (Call { age_ms: millis(sent.since(began)), since: Some(since), ..Call::new(command) }, sent)
+/// Creates a call without a session. It contains the age of its request, so that a late duplicate is refused.
+pub(crate) fn lease_call(command: Command, clock: &dyn Clock, began: Instant, since: LogTime) -> Call {
+    Call { age_ms: millis(clock.now().since(began)), since: Some(since), ..Call::new(command) }
 }
 
 /// A lock that is held without a session. Nothing renews it automatically, and dropping this value changes nothing:
@@ -236,7 +234,7 @@ impl<S: LockService> Client<S> {
         let mut retry = OnDrop::new((retry, in_doubt), |(retry, in_doubt)| {
             in_doubt.store(retry.is_in_doubt(), Ordering::Relaxed);
         });
-        let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since).0);
+        let attempt = || self.service.submit(lease_call(command.clone(), &**clock, began, since));
         let reply = retry.0.until_answered(attempt).await?;
         let gone = reply.outcome.hold_is_gone();
         if gone || matches!(reply.outcome, Outcome::Released { .. }) {

@@ -63,7 +63,8 @@ impl<S: LockService> LeaseRequest<S> {
     /// If the future is dropped before it completes, a task of the client withdraws the request. If the client is
     /// dropped, too, the request may wait until its wait limit, and a granted lease lasts for its duration.
     pub async fn take(self) -> Result<Lease<S>, ClientError> {
-        let Self { client, name, access, options: RequestOptions { metadata, why, wait }, duration, handle } = self;
+        let Self { client, name, access, options, duration, handle } = self;
+        let wait = options.wait;
         let clock = client.settings.clock.clone();
         let take = TakeLease {
             lock: client.key(name?),
@@ -72,7 +73,7 @@ impl<S: LockService> LeaseRequest<S> {
             access,
             lease_ms: millis(duration),
             patience: wait.patience(),
-            metadata: RequestOptions::metadata(metadata, why, &client.settings.metadata)?,
+            metadata: options.metadata(&client.settings.metadata)?,
             claim_ms: None,
         };
         let began = clock.now();
@@ -166,9 +167,9 @@ impl<S: LockService> PendingTake<S> {
         let before = client.retry().until_read(read).await?.now;
         *since = Some(before);
         let attempt = || {
-            let call;
-            (call, *sent) = lease_call(Command::TakeLease(take.clone()), &*client.settings.clock, *began, before);
-            service.submit(call)
+            let clock = &*client.settings.clock;
+            *sent = clock.now();
+            service.submit(lease_call(Command::TakeLease(take.clone()), clock, *began, before))
         };
         let queued = |place: &Place| *ahead = Some(place.clone());
         Ok(submit_and_wait(service, &claim, retry, attempt, queued).await?)
@@ -181,18 +182,19 @@ impl<S: LockService> PendingTake<S> {
 
     /// Withdraws the request, regardless of its outcome. Does nothing if it was never sent. If it fails, the error is
     /// *unknown* unless no attempt of the request can have been executed.
-    fn cancel(&self, retry: Retry) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
+    fn cancel(&self, mut retry: Retry) -> impl Future<Output = Result<(), ClientError>> + Send + use<S> {
         // A cancel must keep alive neither a session nor the set of cancels that may own it.
         let (client, began, since) = (self.client.without_session(), self.began, self.since);
         let TakeLease { lock, take, handle, .. } = self.take.clone();
         let command = Command::CancelTake { lock, take, handle };
-        let mut retry = retry.after(&self.retry);
+        if self.retry.is_in_doubt() {
+            retry.executed();
+        }
         async move {
             let Some(since) = since else { return Ok(()) };
             let clock = &client.settings.clock;
             let attempt = || async {
-                let (call, _) = lease_call(command.clone(), &**clock, began, since);
-                client.service.submit(call).await.and_then(remembered)
+                client.service.submit(lease_call(command.clone(), &**clock, began, since)).await.and_then(remembered)
             };
             let outcome = retry.until_answered(attempt).await?.outcome;
             if outcome == Outcome::Withdrawn { Ok(()) } else { Err(ClientError::unexpected(outcome)) }

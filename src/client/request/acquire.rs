@@ -18,8 +18,8 @@ use crate::client::session::Session;
 use crate::client::validity::{RenewalAnswer, Validity};
 use crate::limits::LEASE_MS_MIN;
 use crate::model::{
-    Access, Alter, Alteration, Command, Fairness, FencingToken, Grant, Handle, HolderView, Invalid, LockName, Mode,
-    Outcome, Query, QueryResult, Reentry, Refusal, RenewalTarget, Reply,
+    Access, Alter, Alteration, Command, Fairness, FencingToken, Handle, HolderView, Invalid, LockName, Mode, Outcome,
+    Query, QueryResult, Reentry, Refusal, RenewalTarget, Reply,
 };
 use crate::service::{Freshness, LockService, RenewalCall, only_reply};
 
@@ -110,8 +110,7 @@ impl<S: LockService> LockRequest<S> {
         if session_options.extras.cached {
             return acquire_cached(source, name, access, options, session_options).await;
         }
-        let acquired = acquire(source, (name.clone(), access).into(), options, session_options).await?;
-        Ok(acquired.guard(name)?.held_in(access.mode))
+        acquire(source, (name, access).into(), options, session_options).await?.guard()
     }
 }
 
@@ -129,8 +128,7 @@ impl<S: LockService> Session<S> {
             let what = Alteration::Resume { token: lost, handle: handle.clone(), lease_ms: None };
             Command::Alter(Alter { request, answered_below, name: name.clone(), what })
         };
-        let acquired = PendingAcquire::run(self.clone(), &name, command, None, None).await?;
-        let guard = acquired.guard(name)?;
+        let guard = PendingAcquire::run(self.clone(), &name, command, None, None).await?.guard()?;
         // The grant does not contain the number of permits. If the mode cannot be read, the hold or the session has
         // ended since.
         let state = &self.reference.state;
@@ -160,8 +158,7 @@ impl<S: LockService> Session<S> {
             // Its lease may have expired just before the renewal. Then the hold has ended by now.
             self.surely_held(&name, token).await?;
         }
-        let grant = Grant { token, deadline: None, ends: None, waited_ms: 0 };
-        let hold = Arc::new(Hold::new(name, &grant, lease, None));
+        let hold = Arc::new(Hold::new(name, token, lease, None));
         Ok(LockGuard::new(self.reference.clone(), hold, Duration::ZERO, gaps).held_in(mode))
     }
 

@@ -35,15 +35,14 @@ pub(crate) async fn acquire_cached<S: LockService>(
     let admitted = match reference.state.holds.ask_cached(&name, now) {
         Asked::Now(admitted) => admitted,
         Asked::Queued(ticket, admitted) => {
-            let waiter = QueuedAcquire::new(reference.clone(), name.clone(), ticket, admitted);
+            let waiter = QueuedAcquire { session: reference.clone(), name: name.clone(), ticket, admitted };
             Box::pin(waiter.wait(options.wait, deadline)).await?
         }
     };
     match admitted {
         Admitted::Taken(hold) => Ok(LockGuard::of_added(session.reference, hold, Duration::ZERO)),
         Admitted::Request(ticket) => {
-            let left = |deadline: Instant| WaitLimit::For(deadline.since(session.settings.clock.now()));
-            options.wait = deadline.map_or(options.wait, left);
+            options.wait = options.wait.left(deadline, session.settings.clock.now());
             Box::pin(request(session, name, ticket, locks, options, session_options)).await
         }
     }
@@ -67,7 +66,7 @@ async fn request<S: LockService>(
         session.holds.cached_failed(name, *ticket);
     });
     let acquired = acquire(SessionSource::Own(session), locks, options, session_options).await?;
-    let guard = acquired.cached_guard(name, ticket)?;
+    let guard = acquired.cached_guard(ticket)?;
     failed.disarm();
     Ok(guard)
 }
@@ -81,10 +80,6 @@ struct QueuedAcquire {
 }
 
 impl QueuedAcquire {
-    fn new(session: SessionRef, name: LockName, ticket: Ticket, admitted: oneshot::Receiver<Admitted>) -> Self {
-        Self { session, name, ticket, admitted }
-    }
-
     /// Waits for the turn. A try waits for nothing.
     async fn wait(mut self, wait: WaitLimit, deadline: Option<Instant>) -> Result<Admitted, ClientError> {
         let state = Arc::clone(&self.session.state);

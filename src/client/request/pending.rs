@@ -20,8 +20,8 @@ use crate::client::session::reference::SessionRef;
 use crate::client::wait::{granted, not_acquired, submit_and_wait, wait_until};
 use crate::clock::Instant;
 use crate::model::{
-    Access, Acquire, Claim, Command, EndReason, Grant, Invalid, LockName, Metadata, Outcome, Patience, Place, Reentry,
-    Reply, RequestId, SmallMap,
+    Access, Acquire, Claim, Command, EndReason, Grant, Invalid, LockName, LogTime, Outcome, Place, Reentry, Reply,
+    RequestId, SmallMap,
 };
 use crate::service::{Call, ClaimRef, LockService, ServiceError};
 
@@ -30,15 +30,6 @@ pub(crate) enum SessionSource<S: LockService> {
     Own(Session<S>),
     /// The client's shared session, which is opened if necessary.
     Shared(Client<S>),
-}
-
-/// A session and the parameters of a request in it.
-struct Prepared<S: LockService> {
-    session: Session<S>,
-    metadata: Metadata,
-    patience: Patience,
-    /// When the wait is over, on the client's clock.
-    deadline: Option<Instant>,
 }
 
 impl<S: LockService> SessionSource<S> {
@@ -67,15 +58,6 @@ impl<S: LockService> SessionSource<S> {
             }
         }
     }
-
-    async fn prepare(self, options: RequestOptions) -> Result<Prepared<S>, ClientError> {
-        let RequestOptions { metadata, why, wait } = options;
-        let (session, deadline) = self.open(wait).await?;
-        let metadata = RequestOptions::metadata(metadata, why, &session.settings.metadata)?;
-        let now = session.settings.clock.now();
-        let patience = deadline.map_or(wait, |deadline| WaitLimit::For(deadline.since(now))).patience();
-        Ok(Prepared { session, metadata, patience, deadline })
-    }
 }
 
 /// Acquires one lock or several together, and waits for the grant.
@@ -87,14 +69,19 @@ pub(crate) async fn acquire<S: LockService>(
 ) -> Result<Acquired, ClientError> {
     let (owner, extras) = session_options.checked(&locks)?;
     let SessionOptions { lease_ms, on_queued, .. } = session_options;
-    let none = || Invalid::new("locks", "at least one in a set", "none");
-    let first = locks.keys().next().cloned().ok_or_else(none)?;
-    let Prepared { session, metadata, patience, deadline } = source.prepare(options).await?;
+    let first = first_of(&locks)?;
+    let (session, deadline) = source.open(options.wait).await?;
+    let patience = options.wait.left(deadline, session.settings.clock.now()).patience();
+    let metadata = options.metadata(&session.settings.metadata)?;
     let command = |request, answered_below| {
         Command::Acquire(Acquire { request, answered_below, locks, owner, patience, metadata, lease_ms, extras })
     };
-    let acquired = PendingAcquire::run(session, &first, command, on_queued, deadline).await?;
-    Ok(Acquired { lease_ms, ..acquired })
+    PendingAcquire::run(session, &first, command, on_queued, deadline).await
+}
+
+/// Returns the first of the locks. Refuses an empty set.
+fn first_of(locks: &SmallMap<LockName, Access>) -> Result<LockName, Invalid> {
+    locks.keys().next().cloned().ok_or_else(|| Invalid::new("locks", "at least one in a set", "none"))
 }
 
 /// Sends this acquire in a session that clients take over from each other, under the session's next number, and waits
@@ -106,15 +93,11 @@ pub(crate) async fn acquire_in<S: LockService>(
     acquire: Acquire,
     on_queued: OnQueued,
 ) -> Result<SetGuard, ClientError> {
-    let none = || Invalid::new("locks", "at least one in a set", "none");
-    let names: Vec<_> = acquire.locks.keys().cloned().collect();
-    let first = names.first().ok_or_else(none)?;
-    let lease_ms = acquire.lease_ms;
+    let first = first_of(&acquire.locks)?;
     let command = |request, answered_below| Command::Acquire(Acquire { request, answered_below, ..acquire });
-    let (mut pending, mut cancel) = PendingAcquire::of(session.clone(), first, command, on_queued);
-    cancel.disarm();
-    let acquired = Box::pin(async move { pending.finish(cancel, None).await }).await?;
-    Ok(SetGuard::new(Acquired { lease_ms, ..acquired }.guards(&names)?))
+    let mut pending = PendingAcquire::new(session.clone(), &first, command, on_queued);
+    pending.cancel.disarm();
+    Ok(SetGuard::new(Box::pin(pending.finish(None)).await?.guards()?))
 }
 
 /// A request without a final answer.
@@ -127,23 +110,22 @@ pub(crate) struct PendingAcquire<S: LockService> {
     ahead: Option<Place>,
     /// Number of gaps in the session's events before the request began.
     gaps: u64,
+    /// Withdraws the request with this number when its caller drops it.
+    cancel: OnDrop<(SessionRef, u64)>,
 }
 
 /// A request with its final answer.
 pub(crate) struct Acquired {
     session: SessionRef,
+    /// The lock, or the first one of a set.
+    name: LockName,
+    /// The acquire as it was sent; `None` if a lost hold was resumed.
+    asked: Option<Acquire>,
     reply: Reply,
     ahead: Option<Place>,
-    /// Length of the lease that was requested, if one was.
-    lease_ms: Option<u64>,
-    /// Number of the request if its owner may acquire the hold several times; otherwise 0.
-    acquire: u64,
     /// Number of gaps in the session's events before the request began.
     gaps: u64,
 }
-
-/// Withdraws a request when its caller drops it.
-type CancelOnDrop = OnDrop<(SessionRef, u64)>;
 
 impl<S: LockService> PendingAcquire<S> {
     /// Allocates a request number, submits a command under it, and waits for the outcome. `name` is the lock, or one
@@ -155,17 +137,16 @@ impl<S: LockService> PendingAcquire<S> {
         on_queued: OnQueued,
         deadline: Option<Instant>,
     ) -> Result<Acquired, ClientError> {
-        let (mut pending, cancel) = Self::of(session, name, command, on_queued);
-        Box::pin(async move { pending.finish(cancel, deadline).await }).await
+        Box::pin(Self::new(session, name, command, on_queued).finish(deadline)).await
     }
 
-    /// Allocates a request number, and returns the request with what withdraws it.
-    fn of(
+    /// Allocates a request number. The request is withdrawn if it is dropped from now on.
+    fn new(
         session: Session<S>,
         name: &LockName,
         command: impl FnOnce(RequestId, u64) -> Command,
         on_queued: OnQueued,
-    ) -> (Self, CancelOnDrop) {
+    ) -> Self {
         let state = &session.reference.state;
         let (number, answered_below) = state.draw();
         let cancel = OnDrop::new((session.reference.clone(), number), |(session, number)| {
@@ -175,38 +156,37 @@ impl<S: LockService> PendingAcquire<S> {
         let call = state.call(command(request, answered_below));
         let claim = ClaimRef { lock: state.key(name), claim: Claim::Request(request) };
         let gaps = state.holds.gaps();
-        (PendingAcquire { call, claim, session, on_queued, ahead: None, gaps }, cancel)
+        Self { call, claim, session, on_queued, ahead: None, gaps, cancel }
     }
 
-    async fn finish(&mut self, mut cancel: CancelOnDrop, deadline: Option<Instant>) -> Result<Acquired, ClientError> {
+    /// Waits for the outcome. If the deadline comes first, the request is withdrawn.
+    async fn finish(mut self, deadline: Option<Instant>) -> Result<Acquired, ClientError> {
         let session = self.session.reference.clone();
         let reply = tokio::select! {
             biased;
-            reply = self.settle_renumbered(&mut cancel) => Some(reply?),
+            reply = self.settle_renumbered() => Some(reply?),
             end = session.state.closed() => return Err(session.state.lost_error(end)),
             () = wait_until(&*session.state.clock, deadline) => None,
         };
-        cancel.disarm();
-        let number = cancel.1;
+        self.cancel.disarm();
+        let (name, number) = (self.claim.lock.name, self.cancel.1);
         let Some(reply) = reply else {
             // It is certain only once the cancel is answered that the lock was not acquired.
             let in_doubt =
                 |error| if let ClientError::Service(error) = error { after_doubt(error).into() } else { error };
             session.run(SessionCommand::Cancel(number)).await.map_err(in_doubt)?;
-            return Err(not_acquired(&self.claim.lock.name, self.ahead.take()));
+            return Err(not_acquired(&name, self.ahead));
         };
         session.state.finish(number);
         session.state.holds.recalled(&reply.recalled);
-        let counted =
-            matches!(&self.call.command, Command::Acquire(asked) if asked.choices().reentry == Reentry::Count);
-        let acquire = if counted { number } else { 0 };
-        Ok(Acquired { session, reply, ahead: self.ahead.take(), lease_ms: None, acquire, gaps: self.gaps })
+        let asked = if let Command::Acquire(asked) = self.call.command { Some(asked) } else { None };
+        Ok(Acquired { session, name, asked, reply, ahead: self.ahead, gaps: self.gaps })
     }
 
     /// Settles the request. In a busy session, an acquire that was delayed, for example without a leader, can be too
     /// old when it arrives, and one that waited when its wait ends. Nothing lives under its number then, so it runs
     /// under another one.
-    async fn settle_renumbered(&mut self, cancel: &mut CancelOnDrop) -> Result<Reply, ServiceError> {
+    async fn settle_renumbered(&mut self) -> Result<Reply, ServiceError> {
         loop {
             let answer = self.settle().await;
             let Command::Acquire(acquire) = &mut self.call.command else { return answer };
@@ -215,7 +195,7 @@ impl<S: LockService> PendingAcquire<S> {
             }
             let state = &self.session.reference.state;
             let (number, answered_below) = state.draw();
-            state.finish(std::mem::replace(&mut cancel.1, number));
+            state.finish(std::mem::replace(&mut self.cancel.1, number));
             (acquire.request, acquire.answered_below) = (state.request(number), answered_below);
             self.claim.claim = Claim::Request(acquire.request);
         }
@@ -241,23 +221,29 @@ impl<S: LockService> PendingAcquire<S> {
 }
 
 impl Acquired {
-    pub(crate) fn guard(mut self, name: LockName) -> Result<LockGuard, ClientError> {
+    /// Returns the grant of a single lock.
+    fn grant(&mut self) -> Result<Grant, ClientError> {
         let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
-        let grant = granted(outcome, &name, self.ahead.take())?;
-        Ok(self.guard_of(name, &grant))
+        granted(outcome, &self.name, self.ahead.take())
+    }
+
+    /// Returns the guard of a single lock.
+    pub(crate) fn guard(mut self) -> Result<LockGuard, ClientError> {
+        let grant = self.grant()?;
+        Ok(self.guard_of(self.name.clone(), &grant))
     }
 
     /// Returns the guards of the requested set of locks, sorted by name. If one of the locks was broken before the
     /// answer arrived, the grant lacks it; then the other locks are released.
-    pub(crate) fn guards(mut self, names: &[LockName]) -> Result<Vec<LockGuard>, ClientError> {
-        let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
-        let grants = match (outcome, names) {
-            (Outcome::GrantedSet(grants), _) => grants,
+    pub(crate) fn guards(mut self) -> Result<Vec<LockGuard>, ClientError> {
+        let grants = if let Outcome::GrantedSet(grants) = &mut self.reply.outcome {
+            std::mem::take(grants)
+        } else {
             // A set of one lock is granted as a single lock.
-            (outcome, [name, ..]) => vec![(name.clone(), granted(outcome, name, self.ahead.take())?)],
-            (outcome, []) => return Err(ClientError::unexpected(outcome)),
+            vec![(self.name.clone(), self.grant()?)]
         };
-        let missing = names.iter().find(|name| !grants.iter().any(|(granted, _)| granted == *name)).cloned();
+        let mut names = self.asked.iter().flat_map(|asked| asked.locks.keys());
+        let missing = names.find(|name| !grants.iter().any(|(granted, _)| granted == *name)).cloned();
         let guards: Vec<_> = grants.into_iter().map(|(name, grant)| self.guard_of(name, &grant)).collect();
         match missing {
             Some(lock) => Err(ClientError::HoldEnded { lock, reason: EndReason::Broken }),
@@ -266,22 +252,31 @@ impl Acquired {
     }
 
     /// Returns the guard of a cached hold, which the session's next acquires can take.
-    pub(crate) fn cached_guard(mut self, name: LockName, ticket: Ticket) -> Result<LockGuard, ClientError> {
-        let outcome = std::mem::replace(&mut self.reply.outcome, Outcome::Done);
-        let grant = granted(outcome, &name, self.ahead.take())?;
+    pub(crate) fn cached_guard(mut self, ticket: Ticket) -> Result<LockGuard, ClientError> {
+        let grant = self.grant()?;
         let entry = Released { index: self.reply.index, at: self.reply.stamp, left: 0 };
-        let hold = Arc::new(Hold::new(name, &grant, None, None).kept_as(entry));
+        let hold = Arc::new(Hold::new(self.name, grant.token, None, None).kept_as(entry));
         self.session.state.holds.add_cached(ticket, &hold, self.gaps);
         Ok(LockGuard::of_added(self.session, hold, Duration::from_millis(grant.waited_ms)))
     }
 
     fn guard_of(&self, name: LockName, grant: &Grant) -> LockGuard {
-        let (state, at) = (&self.session.state, (self.reply.stamp, self.reply.index));
+        let (state, at, asked) = (&self.session.state, (self.reply.stamp, self.reply.index), self.asked.as_ref());
         let end = |deadline| state.validity().for_hold(at, deadline, state.clock.now());
-        let length_ms = |deadline: crate::model::LogTime| self.lease_ms.unwrap_or_else(|| deadline.ms_since(at.0));
+        let asked_ms = asked.and_then(|asked| asked.lease_ms);
+        let length_ms = |deadline: LogTime| asked_ms.unwrap_or_else(|| deadline.ms_since(at.0));
         let lease = grant.deadline.map(|deadline| (length_ms(deadline), end(deadline)));
         let at_most = grant.ends.map(|ends| AtMost { granted: at, ends, session: state.shared_validity.clone() });
-        let hold = Arc::new(Hold::new(name, grant, lease, at_most).acquired_by(self.acquire));
-        LockGuard::new(self.session.clone(), hold, Duration::from_millis(grant.waited_ms), self.gaps)
+        let access = asked.and_then(|asked| asked.locks.get(&name)).copied();
+        let mut hold = Hold::new(name, grant.token, lease, at_most);
+        if let Some(asked) = asked.filter(|asked| asked.choices().reentry == Reentry::Count) {
+            hold.acquire = asked.request.number;
+        }
+        let waited = Duration::from_millis(grant.waited_ms);
+        let guard = LockGuard::new(self.session.clone(), Arc::new(hold), waited, self.gaps);
+        match access {
+            Some(access) => guard.held_in(access.mode),
+            None => guard,
+        }
     }
 }

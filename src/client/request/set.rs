@@ -1,6 +1,5 @@
 //! A request for several locks together: all of them are granted, or none.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::client::client::Client;
@@ -9,7 +8,7 @@ use crate::client::guard::set::SetGuard;
 use crate::client::options::{RequestOptions, SessionOptions, WaitLimit, request_methods, session_methods};
 use crate::client::request::pending::{SessionSource, acquire};
 use crate::client::session::Session;
-use crate::model::{Access, Invalid, LockName, Mode};
+use crate::model::{Access, Invalid, LockName, Mode, SmallMap};
 use crate::service::LockService;
 
 /// One lock of a set. A name converts to an exclusive member, and a pair of a name and a mode to a member in that mode.
@@ -87,11 +86,8 @@ impl<S: LockService> SetRequest<S> {
     /// - If the future is dropped, the session's task withdraws the request, so no waiter and no lock remain.
     pub async fn acquire(self) -> Result<SetGuard, ClientError> {
         let Self { source, members, options, session_options } = self;
-        let members = checked(members)?;
-        let (names, accesses): (Vec<_>, Vec<_>) = members.clone().into_iter().unzip();
-        let acquired = acquire(source, members.into_iter().collect(), options, session_options).await?;
-        let guards = acquired.guards(&names)?.into_iter().zip(accesses);
-        Ok(SetGuard::new(guards.map(|(guard, access)| guard.held_in(access.mode)).collect()))
+        let acquired = acquire(source, checked(members)?, options, session_options).await?;
+        Ok(SetGuard::new(acquired.guards()?))
     }
 }
 
@@ -99,8 +95,8 @@ request_methods!(SetRequest);
 session_methods!(SetRequest);
 
 /// Checks that each name is legal and occurs once.
-fn checked(members: Vec<SetMember>) -> Result<BTreeMap<LockName, Access>, Invalid> {
-    let mut checked = BTreeMap::new();
+fn checked(members: Vec<SetMember>) -> Result<SmallMap<LockName, Access>, Invalid> {
+    let mut checked = SmallMap::new();
     for SetMember { name, access } in members {
         if checked.insert(LockName::parse(&name)?, access).is_some() {
             return Err(Invalid::new("locks", "each name once in a set", format!("{name:?} twice")));

@@ -24,7 +24,7 @@ use crate::client::hold::{Hold, Released};
 use crate::clock::Instant;
 use crate::faults::{self, Fault};
 use crate::limits::{CACHED_IDLE_MAX, CACHED_IDLE_MS_MAX};
-use crate::model::{FencingToken, Grant, LockName};
+use crate::model::{FencingToken, LockName};
 
 /// The cached holds of a session, and the acquires that wait for them.
 #[derive(Debug, Default)]
@@ -92,8 +92,7 @@ struct Waiter {
 
 impl Kept {
     fn next_use(self, name: &LockName) -> Arc<Hold> {
-        let grant = Grant { token: self.token, deadline: None, ends: None, waited_ms: 0 };
-        Arc::new(Hold::new(name.clone(), &grant, None, None).kept_as(self.granted))
+        Arc::new(Hold::new(name.clone(), self.token, None, None).kept_as(self.granted))
     }
 }
 

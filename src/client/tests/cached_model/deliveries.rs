@@ -48,8 +48,7 @@ impl World {
                 client.table.recalled(&named);
                 client.over.extend(named.iter().filter(|named| **named != token));
                 let Some((name, ticket)) = client.requests.remove(&number) else { return };
-                let grant = Grant { token, deadline: None, ends: None, waited_ms: 0 };
-                let hold = Hold::new(name, &grant, None, None);
+                let hold = Hold::new(name, token, None, None);
                 let hold = match ticket {
                     None => Arc::new(hold),
                     Some(_) => Arc::new(hold.kept_as(Released { index: 1, at: LogTime(1), left: 0 })),
