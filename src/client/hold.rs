@@ -15,8 +15,8 @@ use crate::limits::RENEWALS_A_TTL;
 use crate::model::{EndReason, FencingToken, LockName, LogTime, Outcome, Principal, Reason, Reply};
 use crate::mutex::Mutex;
 
-/// How certain it is that a hold lasts, by the client's own clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// How certain it is that a hold lasts, by the client's own clock. The least certain state is the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldState {
     /// The hold certainly lasts, and renewals are answered.
     Held,

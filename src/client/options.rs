@@ -34,18 +34,21 @@ impl RequestOptions {
 /// How long a request waits, on the client's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitLimit {
-    Try,
+    /// At most this duration. Zero is a single try.
     For(Duration),
     WhileAlive,
 }
 
 impl WaitLimit {
+    /// A single try.
+    pub(crate) const TRY: Self = WaitLimit::For(Duration::ZERO);
+
     /// Returns the instant at which the wait of a call that began at `began` is over; `None` for no limit and for a
-    /// wait of zero, which is a single try.
+    /// single try.
     pub(crate) fn until(self, began: Instant) -> Option<Instant> {
         match self {
             WaitLimit::For(wait) => (!wait.is_zero()).then(|| began.after(wait)),
-            WaitLimit::Try | WaitLimit::WhileAlive => None,
+            WaitLimit::WhileAlive => None,
         }
     }
 
@@ -57,7 +60,6 @@ impl WaitLimit {
     /// Returns the same limit in log time, which the cluster applies if the client cannot.
     pub(crate) fn patience(self) -> Patience {
         match self {
-            WaitLimit::Try => Patience::Try,
             WaitLimit::For(wait) if wait.is_zero() => Patience::Try,
             WaitLimit::For(wait) => Patience::For { ms: millis(wait).clamp(1, PATIENCE_MS_MAX) },
             WaitLimit::WhileAlive => Patience::Session,
@@ -125,7 +127,7 @@ macro_rules! request_methods {
 
             /// Fails at once if the lock is not free.
             pub fn try_once(mut self) -> Self {
-                self.options.wait = $crate::client::options::WaitLimit::Try;
+                self.options.wait = $crate::client::options::WaitLimit::TRY;
                 self
             }
         }
@@ -235,7 +237,6 @@ mod tests {
     /// The cluster waits as long as the client does, within the cluster's bounds; a wait of zero is a try.
     #[test]
     fn a_wait_becomes_patience() {
-        assert_eq!(WaitLimit::Try.patience(), Patience::Try);
         assert_eq!(WaitLimit::For(Duration::ZERO).patience(), Patience::Try);
         assert_eq!(WaitLimit::For(Duration::from_nanos(1)).patience(), Patience::For { ms: 1 });
         assert_eq!(WaitLimit::For(Duration::MAX).patience(), Patience::For { ms: PATIENCE_MS_MAX });

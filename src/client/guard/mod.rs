@@ -132,7 +132,7 @@ impl LockGuard {
     /// Turns a shared hold into an exclusive one with a new token if no other holder shares the lock. Otherwise the
     /// upgrade is refused at once, and the hold stays as it is.
     pub async fn upgrade(&mut self) -> Result<FencingToken, ClientError> {
-        self.upgrade_as(WaitLimit::Try).await
+        self.upgrade_within(Duration::ZERO).await
     }
 
     /// Like [`upgrade`](Self::upgrade), but waits for at most this duration until the other holders have released,
@@ -140,12 +140,8 @@ impl LockGuard {
     /// future is dropped, the upgrade is withdrawn; [`token`](Self::token) then shows whether it was granted
     /// nevertheless.
     pub async fn upgrade_within(&mut self, wait: Duration) -> Result<FencingToken, ClientError> {
-        self.upgrade_as(WaitLimit::For(wait)).await
-    }
-
-    async fn upgrade_as(&mut self, wait: WaitLimit) -> Result<FencingToken, ClientError> {
         self.held.stop_caching();
-        let session = self.held.session.clone();
+        let (wait, session) = (WaitLimit::For(wait), self.held.session.clone());
         let deadline = wait.until(session.state.clock.now());
         let drawn = session.state.draw();
         let mut cancel =
@@ -191,7 +187,7 @@ impl LockGuard {
     pub fn into_permits(mut self) -> impl Iterator<Item = Permit> + Send {
         self.held.disarm();
         self.held.stop_caching();
-        Permit::all(self.held.clone(), self.permits).one_by_one()
+        Permit::split(self.held.clone(), self.permits)
     }
 
     /// Runs work while the lock is held. If the lock is lost first, the work is dropped when [`lost`](Self::lost)

@@ -31,11 +31,6 @@ struct Share {
 }
 
 impl Permit {
-    /// Returns all permits of a hold as one share.
-    pub(crate) fn all(held: HoldRef, count: u32) -> Self {
-        Self::new(Share { held, left: Arc::new(AtomicU32::new(count)), of: count, count })
-    }
-
     fn new(share: Share) -> Self {
         Self(OnDrop::new(share, |share| {
             let command = share.give_back();
@@ -43,9 +38,9 @@ impl Permit {
         }))
     }
 
-    /// Splits the share lazily, one permit at a time: a semaphore may have two thousand million permits.
-    pub(crate) fn one_by_one(self) -> impl Iterator<Item = Self> + Send {
-        let mut rest = Some(self);
+    /// Splits a hold into its permits lazily, one at a time: a semaphore may have two thousand million permits.
+    pub(crate) fn split(held: HoldRef, count: u32) -> impl Iterator<Item = Self> + Send {
+        let mut rest = Some(Self::new(Share { held, left: Arc::new(AtomicU32::new(count)), of: count, count }));
         std::iter::from_fn(move || match &mut rest {
             Some(Self(several)) if several.count > 1 => {
                 several.count -= 1;

@@ -94,9 +94,7 @@ impl SetGuard {
     /// Returns the state of the lock that is least certain to be held.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        let states = || self.guards.iter().map(LockGuard::state);
-        let worst = [HoldState::Lost, HoldState::Unsure].into_iter().find(|bad| states().any(|state| state == *bad));
-        worst.unwrap_or(HoldState::Held)
+        self.guards.iter().map(LockGuard::state).max().unwrap_or(HoldState::Held)
     }
 
     /// Waits until the first of its locks is lost, as [`LockGuard::lost`] does.

@@ -40,7 +40,7 @@ impl<S: LockService> LeaseRequest<S> {
             client,
             name: LockName::parse(name),
             access: Mode::Exclusive.into(),
-            options: RequestOptions::new(WaitLimit::Try),
+            options: RequestOptions::new(WaitLimit::TRY),
             duration: Duration::from_millis(TTL_MS_DEFAULT_MIN),
             handle: None,
         }

@@ -83,8 +83,7 @@ impl QueuedAcquire {
     /// Waits for the turn. A try waits for nothing.
     async fn wait(mut self, wait: WaitLimit, deadline: Option<Instant>) -> Result<Admitted, ClientError> {
         let state = Arc::clone(&self.session.state);
-        let tries = wait == WaitLimit::Try || wait == WaitLimit::For(Duration::ZERO);
-        let deadline = if tries { Some(state.clock.now()) } else { deadline };
+        let deadline = if wait == WaitLimit::TRY { Some(state.clock.now()) } else { deadline };
         tokio::select! {
             biased;
             end = state.closed() => Err(state.lost_error(end)),
