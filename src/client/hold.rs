@@ -249,11 +249,9 @@ impl Hold {
         self.lease.as_ref().map(|lease| lease.lock())
     }
 
-    /// Returns the length of the hold's lease in milliseconds, and the longest time between two renewals; `None`
-    /// without a lease.
-    pub(crate) fn lease_length(&self) -> Option<(u64, Duration)> {
-        let length_ms = self.lease()?.length_ms;
-        Some((length_ms, Duration::from_millis(length_ms) / RENEWALS_A_TTL as u32))
+    /// Returns the length of the hold's lease in milliseconds; `None` without a lease.
+    pub(crate) fn lease_ms(&self) -> Option<u64> {
+        Some(self.lease()?.length_ms)
     }
 
     /// Makes this the state of a hold that the owner acquired before, which has another state. Both renew the lease by
@@ -327,10 +325,10 @@ impl Hold {
         if self.ended(now).is_some() {
             return HoldState::Lost;
         }
-        let interval = self.lease_length().map(|(_, interval)| interval);
-        let answered = self.lease().map(|lease| lease.validity.newest_answered());
-        let mut renewal = interval.zip(answered).into_iter();
-        let overdue = renewal.any(|(interval, answered)| interval + interval / 2 < now.since(answered));
+        let overdue = self.lease().is_some_and(|lease| {
+            let interval = Duration::from_millis(lease.length_ms) / RENEWALS_A_TTL as u32;
+            interval + interval / 2 < now.since(lease.validity.newest_answered())
+        });
         match session {
             HoldState::Held if overdue => HoldState::Unsure,
             HoldState::Held | HoldState::Unsure | HoldState::Lost => session,

@@ -43,7 +43,7 @@ impl LockGuard {
 
     /// Creates the guard of a hold that is in the session's table already.
     pub(crate) fn of_added(session: SessionRef, hold: Arc<Hold>, waited: Duration) -> Self {
-        if hold.lease_length().is_some() {
+        if hold.lease_ms().is_some() {
             session.run_in_background(session.service.renew_lease(session.state.clone(), hold.clone()));
         }
         let held = OnDrop::new(HoldRef { session, hold }, |held| {

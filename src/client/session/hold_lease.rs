@@ -16,7 +16,7 @@ use crate::service::{LockService, RenewalCall, ServiceError, only_reply};
 /// first renewal is due this interval after the deadline was set, which for the repeated answer to an old request is
 /// long ago.
 pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>, hold: Arc<Hold>) {
-    let Some((lease_ms, _)) = hold.lease_length() else { return };
+    let Some(lease_ms) = hold.lease_ms() else { return };
     let length = Duration::from_millis(lease_ms);
     let interval = length / session.schedule.renewals;
     let lock = session.key(&hold.name);
@@ -33,7 +33,7 @@ pub(crate) async fn renew<S: LockService>(service: S, session: Arc<SessionState>
             continue;
         }
         // Another guard of the same hold may have a longer lease, which both renew.
-        let lease_ms = hold.lease_length().map_or(lease_ms, |(longest_ms, _)| longest_ms);
+        let lease_ms = hold.lease_ms().unwrap_or(lease_ms);
         let (token, attempt) = (hold.token(), session.next_hold_attempt());
         let target = RenewalTarget::Hold { lock: lock.clone(), session: session.id, token, lease_ms };
         let renewal = RenewalCall { target, proof: session.proof(), attempt };

@@ -74,7 +74,7 @@ impl HoldEvent {
     fn apply(&self, hold: &Hold) {
         match self {
             // A hold without a lease ends with its session, whose end is detected by renewals.
-            HoldEvent::LeaseEnded(_) if hold.lease_length().is_none() => {}
+            HoldEvent::LeaseEnded(_) if hold.lease_ms().is_none() => {}
             HoldEvent::LeaseEnded(reason) => hold.lose(Some(*reason)),
             HoldEvent::Broken(why) => hold.lose_broken(why.clone()),
             HoldEvent::HandedOver => hold.lose(Some(EndReason::HandedOver)),
