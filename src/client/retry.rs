@@ -96,14 +96,6 @@ impl Retry {
         Self { backoff: Backoff::up_to(longest), ..self }
     }
 
-    /// Creates a retry that gives up after this patience; never if it is `None`.
-    pub(crate) fn patient_for(clock: Arc<dyn Clock>, patience: Option<Duration>) -> Self {
-        match patience {
-            Some(patience) => Self::new(clock, patience),
-            None => Self::unlimited(clock),
-        }
-    }
-
     /// Also retries after errors that a retry usually cannot fix, for work that no caller can do again: a token may be
     /// renewed and a node repaired. Only a refusal of the command and an invalid value end it.
     pub(crate) fn persistent(self) -> Self {

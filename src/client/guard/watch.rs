@@ -53,7 +53,7 @@ impl HoldRef {
     }
 
     pub(crate) fn release(&self) -> SessionCommand {
-        SessionCommand::Release(self.hold.clone(), self.session.state.draw())
+        SessionCommand::Change(self.hold.clone(), self.session.state.draw(), HoldChange::Release)
     }
 
     /// Ends the use of a cached hold, which its session keeps if it can. Returns the result of the release if nothing

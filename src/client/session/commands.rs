@@ -16,7 +16,7 @@ use crate::client::session::state::SessionState;
 use crate::client::session::{hold_events, hold_lease};
 use crate::client::wait::submit_and_wait;
 use crate::model::{
-    Alter, Alteration, Claim, Command, FencingToken, LockValue, Outcome, Patience, Refusal, Release, Reply, RequestId,
+    Alter, Alteration, Claim, Command, LockValue, Outcome, Patience, Refusal, Release, Reply, RequestId,
 };
 use crate::service::{Advice, ClaimRef, LockService, ServiceError};
 
@@ -29,28 +29,17 @@ pub(crate) type Drawn = (u64, u64);
 pub(crate) enum SessionCommand {
     /// Withdraw an acquire or an upgrade, regardless of its outcome.
     Cancel(u64),
-    Release(Arc<Hold>, Drawn),
     Change(Arc<Hold>, Drawn, HoldChange),
 }
 
-/// A change of a hold. It reads the hold's token when it starts.
+/// A change of a hold, or its release. It reads the hold's token when it starts.
 #[derive(Debug, Clone)]
 pub(crate) enum HoldChange {
+    Release,
     Downgrade,
     Upgrade(Patience),
     SetValue(Option<LockValue>),
     ReturnPermits(u32),
-}
-
-impl HoldChange {
-    fn of(self, token: FencingToken) -> Alteration {
-        match self {
-            HoldChange::Downgrade => Alteration::Downgrade { token },
-            HoldChange::Upgrade(patience) => Alteration::Upgrade { token, patience },
-            HoldChange::SetValue(value) => Alteration::SetValue { token, value },
-            HoldChange::ReturnPermits(count) => Alteration::ReturnPermits { token, count },
-        }
-    }
 }
 
 impl SessionCommand {
@@ -79,7 +68,7 @@ impl SessionCommand {
     fn hold(&self) -> Option<&Arc<Hold>> {
         match self {
             SessionCommand::Cancel(_) => None,
-            SessionCommand::Release(hold, _) | SessionCommand::Change(hold, ..) => Some(hold),
+            SessionCommand::Change(hold, ..) => Some(hold),
         }
     }
 
@@ -87,8 +76,7 @@ impl SessionCommand {
     pub(crate) fn gives_back(&self) -> bool {
         match self {
             SessionCommand::Cancel(_)
-            | SessionCommand::Release(..)
-            | SessionCommand::Change(_, _, HoldChange::ReturnPermits(_)) => true,
+            | SessionCommand::Change(_, _, HoldChange::Release | HoldChange::ReturnPermits(_)) => true,
             SessionCommand::Change(_, _, HoldChange::Downgrade | HoldChange::Upgrade(_) | HoldChange::SetValue(_)) => {
                 false
             }
@@ -112,32 +100,35 @@ impl SessionCommand {
         match self {
             SessionCommand::Cancel(_)
             | SessionCommand::Change(_, _, HoldChange::ReturnPermits(_) | HoldChange::Upgrade(_)) => None,
-            SessionCommand::Release(_, drawn)
-            | SessionCommand::Change(_, drawn, HoldChange::Downgrade | HoldChange::SetValue(_)) => Some(drawn),
+            SessionCommand::Change(_, drawn, HoldChange::Release | HoldChange::Downgrade | HoldChange::SetValue(_)) => {
+                Some(drawn)
+            }
         }
     }
 
     pub(crate) fn number(&self) -> u64 {
         match self {
-            SessionCommand::Cancel(number)
-            | SessionCommand::Release(_, (number, _))
-            | SessionCommand::Change(_, (number, _), _) => *number,
+            SessionCommand::Cancel(number) | SessionCommand::Change(_, (number, _), _) => *number,
         }
     }
 
     /// Returns the command as the cluster takes it, with the current token of the hold.
     fn build(self, request: RequestId) -> Command {
-        match self {
-            SessionCommand::Cancel(_) => Command::Cancel { request },
-            SessionCommand::Release(hold, (_, answered_below)) => {
-                let (name, token, acquire) = (hold.name.clone(), hold.token(), hold.acquire);
-                Command::Release(Release { request, answered_below, name, token, acquire })
+        let SessionCommand::Change(hold, (_, answered_below), change) = self else {
+            return Command::Cancel { request };
+        };
+        let (name, token) = (hold.name.clone(), hold.token());
+        let what = match change {
+            HoldChange::Release => {
+                let acquire = hold.acquire;
+                return Command::Release(Release { request, answered_below, name, token, acquire });
             }
-            SessionCommand::Change(hold, (_, answered_below), change) => {
-                let (name, what) = (hold.name.clone(), change.of(hold.token()));
-                Command::Alter(Alter { request, answered_below, name, what })
-            }
-        }
+            HoldChange::Downgrade => Alteration::Downgrade { token },
+            HoldChange::Upgrade(patience) => Alteration::Upgrade { token, patience },
+            HoldChange::SetValue(value) => Alteration::SetValue { token, value },
+            HoldChange::ReturnPermits(count) => Alteration::ReturnPermits { token, count },
+        };
+        Command::Alter(Alter { request, answered_below, name, what })
     }
 }
 
@@ -167,8 +158,12 @@ impl<S: LockService> SessionCommands for S {
         patience: Option<Duration>,
     ) -> BoxFuture<'static, Result<Reply, ServiceError>> {
         let service = self.clone();
-        let retry = Retry::patient_for(session.clock.clone(), patience).of_attempts_within(service.answers_within());
-        let retry = if patience.is_none() && command.gives_back() { retry.persistent() } else { retry };
+        let retry = match patience {
+            Some(patience) => Retry::new(session.clock.clone(), patience),
+            None if command.gives_back() => Retry::unlimited(session.clock.clone()).persistent(),
+            None => Retry::unlimited(session.clock.clone()),
+        };
+        let retry = retry.of_attempts_within(service.answers_within());
         Box::pin(async move { run_renumbered(&service, &session, retry, command).await })
     }
 
@@ -248,7 +243,7 @@ pub(crate) async fn release_cached(service: Arc<dyn SessionCommands>, session: A
         let (holds, look_again) = session.holds.cached_to_release(now);
         for hold in holds {
             hold.release();
-            let command = SessionCommand::Release(hold, session.draw());
+            let command = SessionCommand::Change(hold, session.draw(), HoldChange::Release);
             releases.push(service.run(session.clone(), command, None));
         }
         let overdue = async {
