@@ -66,7 +66,9 @@ impl HoldRef {
 
     /// Makes the hold an ordinary one, if it is cached: a change of a hold ends its mark in the cluster, too.
     pub(crate) fn stop_caching(&self) {
-        self.session.state.holds.stop_caching(&self.hold);
+        if self.hold.kept.is_some() {
+            self.session.state.holds.cached(|cached| cached.give_up(self.hold.token()));
+        }
     }
 
     pub(crate) fn change(&self, change: HoldChange) -> SessionCommand {

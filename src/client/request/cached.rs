@@ -62,8 +62,8 @@ async fn request<S: LockService>(
         let releases = release_cached(reference.service.clone(), reference.state.clone());
         reference.run_in_background(Box::pin(releases));
     }
-    let mut failed = OnDrop::new((reference.state.clone(), name.clone(), ticket), |(session, name, ticket)| {
-        session.holds.cached_failed(name, *ticket);
+    let mut failed = OnDrop::new((reference.state.clone(), name, ticket), |(session, name, ticket)| {
+        session.holds.cached(|cached| cached.failed(name, *ticket));
     });
     let acquired = acquire(SessionSource::Own(session), locks, options, session_options).await?;
     let guard = acquired.cached_guard(ticket)?;
@@ -96,11 +96,11 @@ impl QueuedAcquire {
 impl Drop for QueuedAcquire {
     fn drop(&mut self) {
         let holds = &self.session.state.holds;
-        holds.leave_cached(&self.name, self.ticket);
+        holds.cached(|cached| cached.leave(&self.name, self.ticket));
         match self.admitted.try_recv() {
             // The guard gives the hold back.
             Ok(Admitted::Taken(hold)) => drop(LockGuard::of_added(self.session.clone(), hold, Duration::ZERO)),
-            Ok(Admitted::Request(ticket)) => holds.cached_failed(&self.name, ticket),
+            Ok(Admitted::Request(ticket)) => holds.cached(|cached| cached.failed(&self.name, ticket)),
             Err(_) => {}
         }
     }

@@ -12,6 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::client::hold::{Hold, PendingChange};
 use crate::client::on_drop::OnDrop;
 use crate::client::retry::{Retry, is_answer};
+use crate::client::session::cached_holds::CachedHolds;
 use crate::client::session::state::SessionState;
 use crate::client::session::{hold_events, hold_lease};
 use crate::client::wait::submit_and_wait;
@@ -240,7 +241,8 @@ pub(crate) async fn release_cached(service: Arc<dyn SessionCommands>, session: A
     let mut releases = FuturesUnordered::new();
     loop {
         let now = session.clock.now();
-        let (holds, look_again) = session.holds.cached_to_release(now);
+        let idle = |cached: &mut CachedHolds| (cached.give_up_overdue(now), cached.take_given_up());
+        let (look_again, holds) = session.holds.cached(idle);
         for hold in holds {
             hold.release();
             let command = SessionCommand::Change(hold, session.draw(), HoldChange::Release);

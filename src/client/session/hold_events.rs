@@ -7,6 +7,7 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::client::hold::Hold;
 use crate::client::retry::{Backoff, Retry};
+use crate::client::session::cached_holds::CachedHolds;
 use crate::client::session::state::SessionState;
 use crate::model::{Claim, Outcome, Query, QueryReply, QueryResult, Refusal, TokenState};
 use crate::service::{Events, Freshness, LockService, ServiceError};
@@ -35,14 +36,14 @@ pub(crate) async fn follow<S: LockService>(
                     return session.end_reported(reason, why);
                 }
                 Err(error) => {
-                    session.holds.unfollowed();
+                    session.holds.cached(CachedHolds::unfollowed);
                     tokio::select! {
                         () = tokio::time::sleep(backoff.pause(&error, &*session.clock)) => {}
                         () = session.attached.notified() => {}
                     }
                     events = service.hold_events(session.id);
                     if events.is_ok() {
-                        session.holds.followed();
+                        session.holds.cached(CachedHolds::followed);
                         let missed = session.holds.missed().into_iter();
                         reads = missed.map(|hold| read(&service, &session, hold)).collect();
                     }

@@ -120,11 +120,11 @@ impl HoldTable {
         let over = table.apply_missed(hold, gaps < self.gaps());
         table.add(hold);
         let first = table.cached.granted(ticket, hold, over);
-        self.changed(&table, first);
+        self.wake_release(&table, first);
     }
 
-    /// Wakes the release of cached holds if it has work to do.
-    fn changed(&self, table: &Table, first: bool) {
+    /// Wakes the release of cached holds if it has work to do. `first` is whether the table has got its first hold.
+    fn wake_release(&self, table: &Table, first: bool) {
         if first || table.cached.has_given_up() {
             self.cached_changed.notify_one();
         }
@@ -146,18 +146,16 @@ impl HoldTable {
         if let Asked::Now(Admitted::Taken(hold)) = &asked {
             table.add(hold);
         }
-        self.changed(&table, false);
+        self.wake_release(&table, false);
         asked
     }
 
-    /// Removes an acquire of a cached hold from the local queue.
-    pub(crate) fn leave_cached(&self, name: &LockName, ticket: Ticket) {
-        self.table.lock().cached.leave(name, ticket);
-    }
-
-    /// Records that the request of a cached acquire ended without a grant.
-    pub(crate) fn cached_failed(&self, name: &LockName, ticket: Ticket) {
-        self.table.lock().cached.failed(name, ticket);
+    /// Changes the table of cached holds. Wakes their release if it has work to do then.
+    pub(crate) fn cached<T>(&self, change: impl FnOnce(&mut CachedHolds) -> T) -> T {
+        let mut table = self.table.lock();
+        let result = change(&mut table.cached);
+        self.wake_release(&table, false);
+        result
     }
 
     /// Ends a use of a cached hold that its guard has released. Returns false if the hold must be released at the
@@ -172,15 +170,8 @@ impl HoldTable {
         if let Some(next) = next {
             table.add(&next);
         }
-        self.changed(&table, false);
+        self.wake_release(&table, false);
         true
-    }
-
-    /// Makes a cached hold an ordinary one: its guard releases it. Other holds stay as they are.
-    pub(crate) fn stop_caching(&self, hold: &Hold) {
-        if hold.kept.is_some() {
-            self.table.lock().cached.give_up(hold.token());
-        }
     }
 
     /// Applies the recalled holds that an answer names.
@@ -192,25 +183,7 @@ impl HoldTable {
         for token in tokens {
             table.on_event(*token, &HoldEvent::Recalled);
         }
-        self.changed(&table, false);
-    }
-
-    /// Records until when the last renewal of the session allows local takes.
-    pub(crate) fn renewed(&self, fresh_until: Option<Instant>) {
-        self.table.lock().cached.renewed(fresh_until);
-    }
-
-    /// Removes the cached holds that were idle for too long. Returns the holds that must be released, and when to look
-    /// again.
-    pub(crate) fn cached_to_release(&self, now: Instant) -> (Vec<Arc<Hold>>, Option<Instant>) {
-        let mut table = self.table.lock();
-        let next = table.cached.give_up_overdue(now);
-        (table.cached.take_given_up(), next)
-    }
-
-    /// Removes all cached holds, because the session has ended.
-    pub(crate) fn close(&self) {
-        self.table.lock().cached = CachedHolds::default();
+        self.wake_release(&table, false);
     }
 
     /// Stores the token of an upgrade.
@@ -225,19 +198,7 @@ impl HoldTable {
         let Some((token, event)) = HoldEvent::of(event) else { return };
         let mut table = self.table.lock();
         table.on_event(token, &event);
-        self.changed(&table, false);
-    }
-
-    /// Records that events are missed from now on: the session gives up its cached holds.
-    pub(crate) fn unfollowed(&self) {
-        let mut table = self.table.lock();
-        table.cached.unfollowed();
-        self.changed(&table, false);
-    }
-
-    /// Records that events arrive from now on.
-    pub(crate) fn followed(&self) {
-        self.table.lock().cached.followed();
+        self.wake_release(&table, false);
     }
 
     /// Records that events were missed. Returns the holds that must be read now.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use self::cached_holds::CachedHolds;
 use self::keep_alive::{KeepAlive, Tenure};
 use self::reference::{BackgroundTask, SessionRef};
 use self::state::{RenewalSchedule, SessionState};
@@ -163,7 +164,23 @@ impl<S: LockService> SessionBuilder<S> {
         let schedule = RenewalSchedule { begun: settings.begun, interval, renewals };
         let (clock, namespace) = (settings.clock.clone(), settings.namespace.clone());
         let state = SessionState::new(clock, namespace, (session, handle), (ttl, schedule), validity);
-        Session::start(service, settings, state, tenure)
+        if let Some(tenure) = &tenure {
+            state.hold_attempts_after(tenure.attempt);
+        }
+        let (state, (queue, tasks)) = (Arc::new(state), mpsc::unbounded_channel());
+        // Subscribes before any lock is granted, so that no event of a hold is missed.
+        let events = service.hold_events(state.id);
+        if events.is_ok() {
+            state.holds.cached(CachedHolds::followed);
+        }
+        let follow = hold_events::follow(service.clone(), state.clone(), events);
+        let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks, tenure);
+        // The references own this task: it ends when the last reference is dropped, or with the session.
+        tokio::spawn(keep_alive.run());
+        let (commands, request_wait) = (Arc::new(service.clone()), settings.request_wait);
+        let reference = SessionRef { state, queue, service: commands, request_wait };
+        reference.run_in_background(Box::pin(follow));
+        Session { reference, service, settings }
     }
 }
 
@@ -195,27 +212,6 @@ pub struct Session<S: LockService> {
 }
 
 impl<S: LockService> Session<S> {
-    fn start(service: S, settings: Settings, state: SessionState, tenure: Option<Tenure>) -> Self {
-        let state = Arc::new(state);
-        if let Some(tenure) = &tenure {
-            state.hold_attempts_after(tenure.attempt);
-        }
-        let (queue, tasks) = mpsc::unbounded_channel();
-        // Subscribes before any lock is granted, so that no event of a hold is missed.
-        let events = service.hold_events(state.id);
-        if events.is_ok() {
-            state.holds.followed();
-        }
-        let follow = hold_events::follow(service.clone(), state.clone(), events);
-        let keep_alive = KeepAlive::new(service.clone(), state.clone(), tasks, tenure);
-        // The references own this task: it ends when the last reference is dropped, or with the session.
-        tokio::spawn(keep_alive.run());
-        let (commands, request_wait) = (Arc::new(service.clone()), settings.request_wait);
-        let reference = SessionRef { state, queue, service: commands, request_wait };
-        reference.run_in_background(Box::pin(follow));
-        Self { reference, service, settings }
-    }
-
     /// Returns the session's public id.
     #[must_use]
     pub fn id(&self) -> SessionId {

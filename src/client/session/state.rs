@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::client::error::ClientError;
 use crate::client::hold::HoldState;
+use crate::client::session::cached_holds::CachedHolds;
 use crate::client::session::hold_table::HoldTable;
 use crate::client::validity::Validity;
 use crate::client::wait::FirstEnd;
@@ -207,13 +208,14 @@ impl SessionState {
     /// Records the end of the session. Only the first end counts.
     pub(crate) fn end_as(&self, end: SessionEnd) {
         self.end.record(end);
-        self.holds.close();
+        self.holds.cached(|cached| *cached = CachedHolds::default());
     }
 
     /// Updates until when cached holds may be taken, after an answered renewal or the start of an attach.
     pub(crate) fn refresh_cached(&self, renewed: Option<Instant>) {
         let until = self.validity().until();
-        self.holds.renewed(renewed.map(|sent| sent.after(self.ttl / 2).min(until)));
+        let fresh_until = renewed.map(|sent| sent.after(self.ttl / 2).min(until));
+        self.holds.cached(|cached| cached.renewed(fresh_until));
     }
 
     /// Records the end that the cluster reported, with the reason of the operator that ended the session, if any.

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use self::deliveries::{Arrives, Sent};
 use crate::client::hold::{Hold, Released};
-use crate::client::session::cached_holds::{Admitted, Asked, Ticket};
+use crate::client::session::cached_holds::{Admitted, Asked, CachedHolds, Ticket};
 use crate::client::session::hold_table::HoldTable;
 use crate::clock::{Clock, Instant, ManualClock};
 use crate::limits::CACHED_IDLE_MS_MAX;
@@ -118,8 +118,8 @@ impl World {
         let outcome = self.apply(Submitted::Command(Command::OpenSession(open))).0;
         let Outcome::Opened { session, .. } = outcome else { panic!("{outcome:?}") };
         let table = HoldTable::new();
-        table.followed();
-        table.renewed(Some(self.clock.now().after(TTL / 2)));
+        table.cached(CachedHolds::followed);
+        table.cached(|cached| cached.renewed(Some(self.clock.now().after(TTL / 2))));
         Client {
             session,
             table,
@@ -279,7 +279,7 @@ impl World {
         let client = &mut self.clients[client_index];
         if at < client.waiting.len() {
             let Waiting { name, ticket, mut admitted, .. } = client.waiting.remove(at);
-            client.table.leave_cached(&name, ticket);
+            client.table.cached(|cached| cached.leave(&name, ticket));
             assert!(admitted.try_recv().is_err(), "every admitted was taken at once");
         } else if let Some((number, (name, ticket))) =
             client.requests.iter().nth(at - client.waiting.len()).map(|(number, of)| (*number, of.clone()))
@@ -287,7 +287,7 @@ impl World {
             client.requests.remove(&number);
             client.sent.push(Sent::Command(Command::Cancel { request: RequestId { session: client.session, number } }));
             if let Some(ticket) = ticket {
-                client.table.cached_failed(&name, ticket);
+                client.table.cached(|cached| cached.failed(&name, ticket));
             }
         }
         self.poll(client_index);
@@ -315,7 +315,7 @@ impl World {
                 self.clients[client_index].sent.push(Sent::Renewal(now));
             }
             90..93 => self.release_idle(client_index),
-            93..96 => self.clients[client_index].table.followed(),
+            93..96 => self.clients[client_index].table.cached(CachedHolds::followed),
             96 if self.below(2) == 0 => self.gap(client_index),
             97 => self.clock.advance(Duration::from_millis(self.clock.random_below(8_000))),
             98 if self.below(3) == 0 => self.operator(client_index),
@@ -328,7 +328,7 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..1_000 {
             for client_index in 0..SESSIONS {
-                self.clients[client_index].table.followed();
+                self.clients[client_index].table.cached(CachedHolds::followed);
                 while !self.clients[client_index].uses.is_empty() {
                     self.end_use(client_index, 0);
                 }

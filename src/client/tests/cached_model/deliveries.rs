@@ -67,13 +67,13 @@ impl World {
             }
             Arrives::Refused(number) => {
                 if let Some((name, Some(ticket))) = client.requests.remove(&number) {
-                    client.table.cached_failed(&name, ticket);
+                    client.table.cached(|cached| cached.failed(&name, ticket));
                 }
             }
             Arrives::Renewed(sent_at, named) => {
                 client.table.recalled(&named);
                 client.over.extend(named);
-                client.table.renewed(Some(sent_at.after(TTL / 2)));
+                client.table.cached(|cached| cached.renewed(Some(sent_at.after(TTL / 2))));
             }
             Arrives::Event(event) => {
                 client.table.on_event(&event);
@@ -86,7 +86,7 @@ impl World {
 
     /// The client finds its session ended, and opens another one.
     pub(super) fn lose(&mut self, client_index: usize) {
-        self.clients[client_index].table.close();
+        self.clients[client_index].table.cached(|cached| *cached = CachedHolds::default());
         for hold in std::mem::take(&mut self.clients[client_index].uses) {
             self.no_longer_used(hold.token());
         }
@@ -126,14 +126,16 @@ impl World {
     pub(super) fn gap(&mut self, client_index: usize) {
         let client = &mut self.clients[client_index];
         client.arriving.retain(|arrives| !matches!(arrives, Arrives::Event(_)));
-        client.table.unfollowed();
-        client.table.renewed(None);
+        client.table.cached(CachedHolds::unfollowed);
+        client.table.cached(|cached| cached.renewed(None));
         self.poll(client_index);
     }
 
     /// Releases the holds that the client keeps unused for too long.
     pub(super) fn release_idle(&mut self, client_index: usize) {
-        let (holds, _) = self.clients[client_index].table.cached_to_release(self.clock.now());
+        let now = self.clock.now();
+        let idle = |cached: &mut CachedHolds| (cached.give_up_overdue(now), cached.take_given_up());
+        let (_, holds) = self.clients[client_index].table.cached(idle);
         for hold in holds {
             self.release(client_index, &hold);
         }
