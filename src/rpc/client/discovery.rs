@@ -10,9 +10,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 use tonic::codegen::http::HeaderValue;
-use tonic::transport::Endpoint;
 
-use super::endpoints::Endpoints;
+use super::endpoints::{Endpoints, endpoint_at};
 use super::pin::{Dialled, Found, PinnedChannel, Unfit, cause, cluster_of};
 use super::settings::{stays_here, token_header};
 use crate::clock;
@@ -33,7 +32,8 @@ impl Endpoints {
             return Ok(());
         }
         let look = |address| async move { (address, self.identify(address).await) };
-        let mut looks: FuturesUnordered<_> = self.addresses().iter().map(|address| look(address.as_str())).collect();
+        let mut looks: FuturesUnordered<_> =
+            self.settings.endpoints.iter().map(|address| look(address.as_str())).collect();
         let mut identified: BTreeMap<&str, Identified> = BTreeMap::new();
         while let Some((address, found)) = looks.next().await {
             let enough = matches!(found, Ok((_, Some(cluster_id))) if self.cluster.accepts(cluster_id));
@@ -48,13 +48,9 @@ impl Endpoints {
             }
         };
         let _ = timeout(Duration::from_millis(limits::CLUSTER_LOOK_MS), rest).await;
-        let found = |address: &String| match identified.get(address.as_str()) {
-            Some(Ok((_, cluster_id))) => cluster_id.ok_or(Unfit::Unfounded),
-            Some(Err(unfit)) => Err(unfit.clone()),
-            None => Err(late()),
-        };
-        let found: Vec<(&str, Found)> =
-            self.addresses().iter().map(|address| (address.as_str(), found(address))).collect();
+        let found = |address: &str| identified.get(address).map_or_else(|| Err(late()), found_by);
+        let endpoints = self.settings.endpoints.iter().map(String::as_str);
+        let found: Vec<(&str, Found)> = endpoints.map(|address| (address, found(address))).collect();
         let pinned = self.cluster.decide(&found)?;
         // One connection is enough until another one is needed.
         let first = found.iter().find(|(_, found)| *found == Ok(pinned));
@@ -97,11 +93,7 @@ impl Endpoints {
     /// Opens a new connection to the accepted cluster.
     pub(super) async fn connected(&self, address: &str) -> Result<PinnedChannel, Unfit> {
         let identified = self.identify(address).await;
-        let found = match &identified {
-            Ok((_, cluster_id)) => cluster_id.ok_or(Unfit::Unfounded),
-            Err(unfit) => Err(unfit.clone()),
-        };
-        self.cluster.note(address, &found);
+        self.cluster.note(address, &found_by(&identified));
         match identified {
             Ok((dialled, Some(cluster_id))) if self.cluster.accepts(cluster_id) => Ok(self.keep(address, dialled)),
             // This node refuses calls that name a cluster until it belongs to that cluster.
@@ -129,16 +121,10 @@ impl Endpoints {
             }
         }
     }
-}
 
-fn late() -> Unfit {
-    Unfit::Unreached("no answer in time".to_owned())
-}
-
-impl Endpoints {
     /// Reads the client's token for a new connection to this address.
     fn token(&self, address: &str) -> Result<Option<HeaderValue>, Unfit> {
-        let Some(path) = &self.auth_token_file else { return Ok(None) };
+        let Some(path) = &self.settings.auth_token_file else { return Ok(None) };
         if self.is_plain() && !stays_here(address) {
             let why = "a token is sent to another machine only with TLS: give --ca";
             return Err(Unfit::Unreached(why.to_owned()));
@@ -152,16 +138,17 @@ impl Endpoints {
     }
 
     /// Opens a new connection.
-    pub(super) async fn dial(&self, address: &str) -> Result<Dialled, Unfit> {
+    async fn dial(&self, address: &str) -> Result<Dialled, Unfit> {
         let token = self.token(address)?;
-        let endpoint = self.endpoint(address).map_err(|error| Unfit::Unreached(cause(&error)))?;
+        let endpoint = endpoint_at(address).map_err(|error| Unfit::Unreached(cause(&error)))?;
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let connecting = async {
-            match (self.connector.clone(), self.tls.clone()) {
+            match (self.settings.connector.clone(), self.settings.tls.clone()) {
                 (Some(connector), _) => endpoint.connect_with_connector(CoalescingConnector(connector)).await,
                 (None, None) => endpoint.connect_with_connector(CoalescingConnector::tcp()).await,
                 (None, Some(files)) => {
-                    let tls = TlsConnector { files, protocol: Protocol::Http2, below: CoalescingConnector::tcp().0 };
+                    let (files, below) = (Arc::new(files), CoalescingConnector::tcp().0);
+                    let tls = TlsConnector { files, protocol: Protocol::Http2, below };
                     endpoint.connect_with_connector(CoalescingConnector(tls)).await
                 }
             }
@@ -174,16 +161,16 @@ impl Endpoints {
         })?;
         Ok(Dialled { channel, token })
     }
+}
 
-    pub(super) fn endpoint(&self, address: &str) -> Result<Endpoint, tonic::transport::Error> {
-        // The connector adds TLS.
-        Ok(Endpoint::from_shared(format!("http://{address}"))?
-            .connect_timeout(Duration::from_millis(limits::CONNECT_MS_MAX))
-            .http2_keep_alive_interval(Duration::from_millis(limits::KEEPALIVE_MS))
-            .keep_alive_timeout(Duration::from_millis(limits::KEEPALIVE_WAIT_MS))
-            .keep_alive_while_idle(true)
-            .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
-            .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES))
+fn late() -> Unfit {
+    Unfit::Unreached("no answer in time".to_owned())
+}
+
+/// Returns the cluster of an identified endpoint, or why that endpoint cannot be used.
+fn found_by(identified: &Identified) -> Found {
+    match identified {
+        Ok((_, cluster_id)) => cluster_id.ok_or(Unfit::Unfounded),
+        Err(unfit) => Err(unfit.clone()),
     }
 }

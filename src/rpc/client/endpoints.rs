@@ -1,7 +1,6 @@
 //! The cluster's endpoints: one connection each, the best one first, and each is tried before a call fails.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,13 +8,13 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::codegen::http::HeaderValue;
+use tonic::transport::Endpoint;
 
 use super::pin::{ClusterPin, Dialled, PinnedChannel, Unfit};
 use super::settings::{RemoteSettings, token_header};
 use crate::limits;
 use crate::model::Invalid;
 use crate::mutex::Mutex;
-use crate::net::{Connector, TlsFiles};
 use crate::rpc::pb::admin_client::AdminClient;
 use crate::rpc::pb::locks_client::LocksClient;
 use crate::service::{LeaderHint, NotSent, ServiceError};
@@ -35,14 +34,10 @@ pub(super) enum Effect {
 
 /// The endpoints of one client and their connections.
 pub(super) struct Endpoints {
-    configured: Vec<String>,
+    pub(super) settings: RemoteSettings,
     /// Members that a node reported, in addition to the configured ones: members that joined later are found this way.
     learned: Mutex<Vec<String>>,
     pub(super) cluster: Arc<ClusterPin>,
-    pub(super) tls: Option<Arc<TlsFiles>>,
-    pub(super) auth_token_file: Option<PathBuf>,
-    pub(super) connector: Option<Connector>,
-    pub(super) request_wait: Duration,
     /// Endpoint of the last answer, or the reported leader.
     preferred: Mutex<Option<String>>,
     /// Index of the configured endpoint that comes first if none is preferred. It advances with every failure.
@@ -76,49 +71,31 @@ enum Step<T> {
 impl Endpoints {
     /// Checks the endpoints. Refuses addresses to which no connection can be made.
     pub(super) fn new(settings: RemoteSettings) -> Result<Self, Invalid> {
-        let RemoteSettings {
-            endpoints: configured,
-            cluster,
-            on_left_out,
-            tls,
-            auth_token_file,
-            request_wait,
-            connector,
-        } = settings;
-        if let Some(path) = &auth_token_file {
+        if let Some(path) = &settings.auth_token_file {
             // The sentence with the fix is longer than a value, and is not cut.
             let unfit = Invalid::new("auth_token_file", "a file with a token", "none");
             token_header(path).map_err(|why| Invalid { value: format!("none: {why}"), ..unfit })?;
         }
-        if configured.is_empty() || configured.len() > limits::ENDPOINTS_MAX {
+        if settings.endpoints.is_empty() || settings.endpoints.len() > limits::ENDPOINTS_MAX {
             let bound = format!("1 to {} endpoints", limits::ENDPOINTS_MAX);
-            return Err(Invalid::new("endpoints", bound, configured.len()));
+            return Err(Invalid::new("endpoints", bound, settings.endpoints.len()));
         }
-        let endpoints = Self {
-            configured,
-            learned: Mutex::default(),
-            cluster: Arc::new(ClusterPin::new(cluster, on_left_out)),
-            tls: tls.map(Arc::new),
-            auth_token_file,
-            connector,
-            request_wait,
-            preferred: Mutex::default(),
-            first: AtomicUsize::new(0),
-            channels: Mutex::default(),
-            opens_standbys: AtomicBool::new(false),
-        };
-        for address in &endpoints.configured {
+        for address in &settings.endpoints {
             let refused = || Invalid::new("endpoints", "HOST:PORT each", format!("{address:?}"));
-            let endpoint = endpoints.endpoint(address).map_err(|_| refused())?;
+            let endpoint = endpoint_at(address).map_err(|_| refused())?;
             if address.contains('/') || endpoint.uri().port().is_none() {
                 return Err(refused());
             }
         }
-        Ok(endpoints)
-    }
-
-    pub(super) fn addresses(&self) -> &[String] {
-        &self.configured
+        Ok(Self {
+            learned: Mutex::default(),
+            cluster: Arc::new(ClusterPin::new(settings.cluster, settings.on_left_out)),
+            settings,
+            preferred: Mutex::default(),
+            first: AtomicUsize::new(0),
+            channels: Mutex::default(),
+            opens_standbys: AtomicBool::new(false),
+        })
     }
 
     /// Like [`ask_but_last`](Self::ask_but_last), without an endpoint that comes last.
@@ -146,7 +123,7 @@ impl Endpoints {
         C: Fn(M, ConnectedEndpoint) -> F,
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let mut limit = pin!(sleep(self.request_wait));
+        let mut limit = pin!(sleep(self.settings.request_wait));
         if self.cluster.pinned().is_none() {
             tokio::select! {
                 found = Box::pin(self.find_cluster()) => found?,
@@ -292,9 +269,9 @@ impl Endpoints {
     fn share(&self, effect: Effect) -> Duration {
         match effect {
             Effect::Reads | Effect::Repeats => {
-                (self.request_wait / 2).max(Duration::from_millis(limits::ENDPOINT_WAIT_MS_MIN))
+                (self.settings.request_wait / 2).max(Duration::from_millis(limits::ENDPOINT_WAIT_MS_MIN))
             }
-            Effect::Changes => self.request_wait,
+            Effect::Changes => self.settings.request_wait,
         }
     }
 
@@ -302,7 +279,7 @@ impl Endpoints {
     /// only reachable ones.
     pub(super) fn learn(&self, members: &[String]) {
         let left = limits::ENDPOINTS_MAX;
-        let new = members.iter().filter(|member| !self.configured.contains(member)).take(left);
+        let new = members.iter().filter(|member| !self.settings.endpoints.contains(member)).take(left);
         *self.learned.lock() = new.cloned().collect();
     }
 
@@ -310,7 +287,7 @@ impl Endpoints {
     /// connection. After the end of a node, to connect would take longer than the election of the next leader.
     pub(super) fn candidates(&self) -> VecDeque<String> {
         let learned = self.learned.lock().clone();
-        let known: Vec<_> = self.configured.iter().chain(&learned).collect();
+        let known: Vec<_> = self.settings.endpoints.iter().chain(&learned).collect();
         let first = self.first.load(Ordering::Relaxed);
         let mut all: VecDeque<String> =
             (0..known.len()).map(|step| known[(first + step) % known.len()].clone()).collect();
@@ -377,8 +354,21 @@ impl Endpoints {
 
     /// Whether the client dials TCP without TLS.
     pub(super) fn is_plain(&self) -> bool {
-        self.tls.is_none() && self.connector.is_none()
+        self.settings.tls.is_none() && self.settings.connector.is_none()
     }
+}
+
+/// Returns the unconnected endpoint at this address.
+pub(super) fn endpoint_at(address: &str) -> Result<Endpoint, tonic::transport::Error> {
+    // The connector adds TLS.
+    Ok(Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(Duration::from_millis(limits::CONNECT_MS_MAX))
+        .http2_keep_alive_interval(Duration::from_millis(limits::KEEPALIVE_MS))
+        .keep_alive_timeout(Duration::from_millis(limits::KEEPALIVE_WAIT_MS))
+        .keep_alive_while_idle(true)
+        .http2_max_header_list_size(limits::HEADER_LIST_BYTES_MAX)
+        .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES))
 }
 
 /// Returns a `Locks` client with its size limits.

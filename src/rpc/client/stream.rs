@@ -12,41 +12,40 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::endpoints::{ConnectedEndpoint, Endpoints, locks};
-use super::hello::{check_hello, led_elsewhere};
 use super::hold_events::HoldEvents;
 use super::send_queue::{OutgoingFrame, PendingReply, ReplyResult, SendQueue, Sending, Unanswered, wait_for_capacity};
 use crate::limits;
-use crate::model::{Event, LockKey, Namespace, Outcome, Position, Reply};
+use crate::model::{Event, Namespace, Outcome, Position, Reply};
 use crate::mutex::Mutex;
 use crate::rpc::background::Tasks;
 use crate::rpc::convert::{Wire, error_from_wire, not_understood};
 use crate::rpc::pb::client_frame::Body;
 use crate::rpc::pb::server_frame::Body as ServerBody;
-use crate::rpc::{PROTOCOL_MAX, PROTOCOL_MIN, pb};
+use crate::rpc::{GROUP, PROTOCOL_MAX, PROTOCOL_MIN, pb};
 use crate::service::{LeaderHint, NotSent, ServiceError};
 
 /// The callers' handle of a stream. The stream ends when its last handle is dropped, or when a frame stays unanswered
 /// for too long.
 pub(super) struct StreamHandle {
-    queue: Arc<Mutex<SendQueue>>,
+    pub(super) state: Arc<StreamState>,
     /// Takes the frames that find no capacity in the queue.
     pub(super) overflow: mpsc::Sender<OutgoingFrame>,
-    acquires: Arc<Mutex<QueuedAcquires>>,
-    replaced: Arc<Notify>,
     /// Whether the stream still works; false once it is over.
     pub(super) alive: watch::Receiver<bool>,
-    pub(super) hold_events: Arc<HoldEvents>,
-    /// Endpoint of the stream.
-    pub(super) address: String,
     /// Attempt number of the attach that bound it; 0 if the session was opened on it.
     pub(super) attempt: u64,
 }
 
-/// A stream after the exchange of hellos.
-pub(super) struct Opened {
-    pub(super) stream: StreamHandle,
-    /// The leader, if it is another node.
-    pub(super) led_elsewhere: Option<LeaderHint>,
+/// The parts of a stream that its handles and its task share.
+pub(super) struct StreamState {
+    /// Endpoint of the stream.
+    pub(super) address: String,
+    queue: Mutex<SendQueue>,
+    acquires: Mutex<QueuedAcquires>,
+    /// Notified when the session has a newer stream, which ends this one: callers that wait on it get an error. If the
+    /// node has sent `move_to`, the stream first waits a moment for their answers.
+    pub(super) replaced: Notify,
+    pub(super) hold_events: HoldEvents,
 }
 
 /// Queued acquires of a stream: those that wait, and the most recent outcomes that no caller has read yet.
@@ -57,13 +56,14 @@ struct QueuedAcquires {
 }
 
 impl StreamHandle {
-    /// Opens a stream and exchanges the hellos. If this fails, no command was sent.
+    /// Opens a stream and exchanges the hellos. Also returns the leader, if it is another node. If this fails, no
+    /// command was sent.
     pub(super) async fn open(
         endpoints: &Arc<Endpoints>,
         tasks: &Tasks,
         endpoint: ConnectedEndpoint,
         namespace: Namespace,
-    ) -> Result<Opened, ServiceError> {
+    ) -> Result<(Self, Option<LeaderHint>), ServiceError> {
         let (outgoing, frames) = mpsc::channel(limits::STREAM_FRAMES_WAITING_MAX);
         let hello = pb::ClientHello {
             protocol_min: PROTOCOL_MIN,
@@ -89,33 +89,29 @@ impl StreamHandle {
         let longest = Duration::from_millis(limits::CONNECT_MS_MAX);
         let (incoming, hello) =
             timeout(longest, handshake).await.map_err(|_| unreachable("no hello in time".to_owned()))??;
-
         check_hello(&hello)?;
 
         let (overflow, overflowed) = mpsc::channel(limits::STREAM_ASKS_WAITING_MAX);
-        let acquires = Arc::new(Mutex::default());
-        let queue = Arc::new(Mutex::new(SendQueue::new(outgoing, &hello)));
-        let replaced = Arc::new(Notify::new());
         let (alive_sender, alive) = watch::channel(true);
-        let hold_events = Arc::new(HoldEvents::new());
-        let stream = Stream {
+        let state = Arc::new(StreamState {
+            address,
+            queue: Mutex::new(SendQueue::new(outgoing, &hello)),
+            acquires: Mutex::default(),
+            replaced: Notify::new(),
+            hold_events: HoldEvents::new(),
+        });
+        let task = StreamTask {
             endpoints: Arc::clone(endpoints),
-            address: address.clone(),
-            queue: Arc::clone(&queue),
+            state: Arc::clone(&state),
             overflow: overflowed,
             unsent: None,
-            longest: endpoints.request_wait,
-            acquires: Arc::clone(&acquires),
             outcome_senders: BTreeMap::new(),
-            replaced: Arc::clone(&replaced),
             alive: alive_sender,
-            hold_events: Arc::clone(&hold_events),
         };
         endpoints.learn(&hello.endpoints);
-        let led_elsewhere = led_elsewhere(&hello);
-        tasks.run(stream.run(incoming));
-        let stream = StreamHandle { queue, overflow, acquires, replaced, alive, hold_events, address, attempt: 0 };
-        Ok(Opened { stream, led_elsewhere })
+        tasks.run(task.run(incoming));
+        let leader = LeaderHint::from_wire("leader", hello.leader).ok().filter(|leader| leader.node != hello.node);
+        Ok((Self { state, overflow, alive, attempt: 0 }, leader))
     }
 
     /// Whether the stream is over.
@@ -125,14 +121,15 @@ impl StreamHandle {
 
     /// Sends a frame and waits for its answer. If none arrives within the time limit of a request, the stream ends and
     /// its session attaches again.
-    pub(super) async fn ask(&self, body: Body, request: Option<u64>) -> ReplyResult {
-        self.send(body, request).answer(&self.overflow).await
+    pub(super) async fn ask(&self, body: Body) -> ReplyResult {
+        self.send(body, None).answer(&self.overflow).await
     }
 
     /// Sends a frame at once if there is capacity: to pass each frame to the stream's task would cost a wake-up.
+    /// `request` is the request number of an acquire.
     pub(super) fn send(&self, body: Body, request: Option<u64>) -> PendingReply {
         let (answer, answered) = oneshot::channel();
-        let sending = self.queue.lock().send(OutgoingFrame { body, request, answer, sent: None });
+        let sending = self.state.queue.lock().send(OutgoingFrame { body, request, answer, sent: None });
         let unsent = match sending {
             Sending::Sent => None,
             Sending::Waits(frame) | Sending::Full(frame, _) => Some(Box::new(frame)),
@@ -140,59 +137,38 @@ impl StreamHandle {
         PendingReply { answered, unsent }
     }
 
-    /// Waits for the outcome of an acquire that was queued on an earlier stream. The wait has no limit, and does not
-    /// count as an unanswered frame.
-    pub(super) async fn wait_outcome(&self, request: u64, lock: &LockKey) -> ReplyResult {
-        let lock = lock.name.to_string();
-        self.ask(Body::Settle(pb::StreamSettle { request, lock }), None).await
-    }
-
-    /// Ends the stream because its session has a newer one. Callers that wait on it get an error. If the node has sent
-    /// `move_to`, the stream first waits a moment for their answers.
-    pub(super) fn notify_replaced(&self) {
-        self.replaced.notify_one();
-    }
-
     /// Returns the outcome of a queued acquire of this stream; `None` if the stream does not know it.
     pub(super) async fn outcome(&self, request: u64) -> Option<Reply> {
         let mut waiting = {
-            let mut acquires = self.acquires.lock();
+            let mut acquires = self.state.acquires.lock();
             if let Some(position) = acquires.finished.iter().position(|(number, _)| *number == request) {
                 return acquires.finished.remove(position).map(|(_, reply)| reply);
             }
             acquires.waiting.get(&request)?.clone()
         };
         let reply = waiting.wait_for(Option::is_some).await.ok()?.clone();
-        self.acquires.lock().finished.retain(|(number, _)| *number != request);
+        self.state.acquires.lock().finished.retain(|(number, _)| *number != request);
         reply
     }
 }
 
 /// The task of a stream. It ends with the stream, its handles, or its owner.
-struct Stream {
+struct StreamTask {
     endpoints: Arc<Endpoints>,
-    /// Endpoint of the stream.
-    address: String,
-    queue: Arc<Mutex<SendQueue>>,
+    state: Arc<StreamState>,
     overflow: mpsc::Receiver<OutgoingFrame>,
     /// Oldest frame that found no capacity.
     unsent: Option<OutgoingFrame>,
-    /// Longest time that a frame may be unanswered.
-    longest: Duration,
-    acquires: Arc<Mutex<QueuedAcquires>>,
     /// Senders of the outcomes of queued acquires, by frame, with their request numbers.
     outcome_senders: BTreeMap<u64, (u64, watch::Sender<Option<Reply>>)>,
-    /// Notified when the session has a newer stream.
-    replaced: Arc<Notify>,
     alive: watch::Sender<bool>,
-    hold_events: Arc<HoldEvents>,
 }
 
-impl Stream {
+impl StreamTask {
     async fn run(mut self, mut incoming: Streaming<pb::ServerFrame>) {
         let error = self.serve(&mut incoming).await;
         let (unanswered, outcome_waits) = {
-            let mut queue = self.queue.lock();
+            let mut queue = self.state.queue.lock();
             queue.outgoing = None;
             (std::mem::take(&mut queue.unanswered), std::mem::take(&mut queue.outcome_waits))
         };
@@ -203,13 +179,13 @@ impl Stream {
             let _ = caller.send(Err(error.clone()));
         }
         self.reject_unsent().await;
-        self.acquires.lock().waiting.clear();
+        self.state.acquires.lock().waiting.clear();
     }
 
     /// Stops accepting frames.
     fn close(&mut self) {
         self.overflow.close();
-        self.hold_events.close();
+        self.state.hold_events.close();
         self.alive.send_replace(false);
     }
 
@@ -232,7 +208,7 @@ impl Stream {
         incoming: &mut Streaming<pb::ServerFrame>,
     ) -> ServiceError {
         let leader = LeaderHint::from_wire("leader", leader).ok();
-        self.queue.lock().outgoing = None;
+        self.state.queue.lock().outgoing = None;
         self.reject_unsent().await;
         let mut works = false;
         if let Some(leader) = &leader {
@@ -249,7 +225,7 @@ impl Stream {
         }
         // A node that works but no longer leads keeps its connection, which the client will need when it leads again.
         if stops || !works {
-            self.endpoints.forget(&self.address);
+            self.endpoints.forget(&self.state.address);
         }
         ServiceError::Unknown { why: "the node sends its streams to other nodes".to_owned(), leader }
     }
@@ -257,8 +233,9 @@ impl Stream {
     /// Serves the stream until it is over. The error is for the unanswered frames.
     async fn serve(&mut self, incoming: &mut Streaming<pb::ServerFrame>) -> ServiceError {
         // One timer for all frames: it checks the oldest one.
-        let mut check = pin!(sleep(self.longest));
-        let replaced = Arc::clone(&self.replaced);
+        let longest = self.endpoints.settings.request_wait;
+        let mut check = pin!(sleep(longest));
+        let state = Arc::clone(&self.state);
         let mut full_since = None;
         loop {
             // Frames are read even while the transport is full: the node may send before it reads more.
@@ -291,10 +268,10 @@ impl Stream {
                     }
                     full_since = None;
                 }
-                () = replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
+                () = state.replaced.notified() => return ServiceError::unknown("the session has a newer stream"),
                 () = &mut check => {
                     let now = TokioInstant::now();
-                    let due = self.queue.lock().oldest().unwrap_or(now) + self.longest;
+                    let due = state.queue.lock().oldest().unwrap_or(now) + longest;
                     if due <= now {
                         return self.lost(ServiceError::unknown("the session's stream did not answer in time"));
                     }
@@ -306,14 +283,14 @@ impl Stream {
 
     /// Drops the connection of a stream that broke, so that no other call uses it.
     fn lost(&self, why: ServiceError) -> ServiceError {
-        self.endpoints.forget(&self.address);
+        self.endpoints.forget(&self.state.address);
         why
     }
 
     /// Sends the frame that found no capacity before, if the node allows it now. Returns the transport's sender if it
     /// is full.
     fn send_unsent(&mut self) -> Option<mpsc::Sender<pb::ClientFrame>> {
-        let sending = self.queue.lock().send(self.unsent.take()?);
+        let sending = self.state.queue.lock().send(self.unsent.take()?);
         let (frame, outgoing) = match sending {
             Sending::Sent => return None,
             Sending::Waits(frame) => (frame, None),
@@ -332,7 +309,7 @@ impl Stream {
             }
             Some(ServerBody::Error(error)) => {
                 self.outcome_senders.remove(&number).inspect(|(request, _)| {
-                    self.acquires.lock().waiting.remove(request);
+                    self.state.acquires.lock().waiting.remove(request);
                 });
                 self.on_reply(number, Err(error_from_wire(&error)));
             }
@@ -340,20 +317,20 @@ impl Stream {
                 let reply = Reply::from_wire("reply", reply).map_err(not_understood);
                 if let Some((request, sender)) = self.outcome_senders.remove(&number) {
                     self.on_settled(request, &sender, reply.ok());
-                } else if let Some(caller) = self.queue.lock().outcome_waits.remove(&number) {
+                } else if let Some(caller) = self.state.queue.lock().outcome_waits.remove(&number) {
                     let _ = caller.send(reply);
                 }
             }
             Some(ServerBody::SessionEnded(ended)) => {
-                self.hold_events.session_ended(ended);
+                self.state.hold_events.session_ended(ended);
                 return Err(ServiceError::unknown("the session has ended"));
             }
             Some(ServerBody::HoldEvent(event)) => match Event::from_wire("event", event) {
-                Ok(event) => self.hold_events.push(event),
-                Err(_) => self.hold_events.missed(None),
+                Ok(event) => self.state.hold_events.push(event),
+                Err(_) => self.state.hold_events.missed(None),
             },
             Some(ServerBody::HoldEventsMissed(pb::HoldEventsMissed { resume })) => {
-                self.hold_events.missed(resume.and_then(|resume| Position::from_wire("resume", resume).ok()));
+                self.state.hold_events.missed(resume.and_then(|resume| Position::from_wire("resume", resume).ok()));
             }
             Some(ServerBody::Hello(_) | ServerBody::MoveTo(_)) | None => {}
         }
@@ -362,7 +339,7 @@ impl Stream {
 
     fn on_reply(&mut self, number: u64, answer: ReplyResult) {
         let (unanswered, outcome_wait) = {
-            let mut queue = self.queue.lock();
+            let mut queue = self.state.queue.lock();
             (queue.unanswered.remove(&number), queue.outcome_waits.remove(&number))
         };
         if let Some(caller) = outcome_wait {
@@ -372,7 +349,7 @@ impl Stream {
         let Some(Unanswered { request, answer: caller, .. }) = unanswered else { return };
         if let (Ok(Reply { outcome: Outcome::Queued(_), .. }), Some(request)) = (&answer, request) {
             let (sender, waiting) = watch::channel(None);
-            self.acquires.lock().waiting.insert(request, waiting);
+            self.state.acquires.lock().waiting.insert(request, waiting);
             self.outcome_senders.insert(number, (request, sender));
         }
         let _ = caller.send(answer);
@@ -381,11 +358,9 @@ impl Stream {
     /// Stores an outcome for the callers that wait for it or will ask for it soon. An outcome that could not be decoded
     /// is not stored, so its callers have to query it.
     fn on_settled(&self, request: u64, sender: &watch::Sender<Option<Reply>>, reply: Option<Reply>) {
-        let mut acquires = self.acquires.lock();
+        let mut acquires = self.state.acquires.lock();
         acquires.waiting.remove(&request);
-        let Some(reply) = reply else {
-            return;
-        };
+        let Some(reply) = reply else { return };
         if acquires.finished.len() == limits::STREAM_FRAMES_IN_FLIGHT_MAX {
             acquires.finished.pop_front();
         }
@@ -397,4 +372,45 @@ impl Stream {
 /// Returns the error for unanswered frames of a broken stream: their outcome is unknown with any status.
 fn broken(error: &ServiceError) -> ServiceError {
     ServiceError::Unknown { why: format!("the session's stream broke: {error}"), leader: error.leader().cloned() }
+}
+
+/// Refuses a stream if the node uses a protocol version that this build does not support. Also refuses any Raft group
+/// other than the only one that this build knows, because the client would treat its replies as those of that group.
+fn check_hello(hello: &pb::ServerHello) -> Result<(), ServiceError> {
+    if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&hello.protocol) {
+        let why = format!("the node uses protocol {}, not {PROTOCOL_MIN} to {PROTOCOL_MAX}", hello.protocol);
+        return Err(ServiceError::Internal(why));
+    }
+    if hello.group != GROUP {
+        let why = format!(
+            "the node serves the namespace by group {}, and this version knows group {GROUP} alone",
+            hello.group
+        );
+        return Err(ServiceError::Internal(why));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client accepts only a node with a protocol and group that it knows. Unknown features are no reason to refuse
+    /// it.
+    #[test]
+    fn an_incompatible_hello_is_refused() {
+        let hello = |protocol, group| pb::ServerHello {
+            protocol,
+            group,
+            features: vec!["of-tomorrow".to_owned()],
+            ..Default::default()
+        };
+        assert_eq!(check_hello(&hello(PROTOCOL_MAX, GROUP)), Ok(()));
+        for (protocol, group) in [(PROTOCOL_MAX + 1, GROUP), (PROTOCOL_MIN - 1, GROUP), (PROTOCOL_MAX, GROUP + 1)] {
+            assert!(
+                matches!(check_hello(&hello(protocol, group)), Err(ServiceError::Internal(_))),
+                "{protocol} {group}"
+            );
+        }
+    }
 }
