@@ -1,8 +1,6 @@
 //! Outgoing frames of one session's stream, and the calls that wait for their answers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prost::encoding::encoded_len_varint;
@@ -23,8 +21,6 @@ pub(super) struct OutgoingFrame {
     /// Request number of an acquire.
     pub(super) request: Option<u64>,
     pub(super) answer: oneshot::Sender<ReplyResult>,
-    /// Mark that the stream's task sets before it hands the frame to the transport; `None` if the caller hands it over.
-    pub(super) sent: Option<Arc<AtomicBool>>,
 }
 
 /// The outgoing side of a stream, shared by the callers and the stream's task. Locked for a few instructions, never
@@ -33,16 +29,16 @@ pub(super) struct SendQueue {
     /// Sender to the transport; `None` once the stream is over.
     pub(super) outgoing: Option<mpsc::Sender<pb::ClientFrame>>,
     /// Unanswered frames that the node allows.
-    pub(super) credit: usize,
+    credit: usize,
     /// Largest frame that the node reads, in bytes.
     frame_bytes_max: usize,
-    pub(super) next_number: u64,
+    next_number: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// Waits for the outcome of an acquire that was queued on an earlier stream, by frame.
     pub(super) outcome_waits: BTreeMap<u64, oneshot::Sender<ReplyResult>>,
     /// Number of such waits at which the waits of dropped callers are removed: whenever the number has doubled, not at
     /// every frame.
-    pub(super) sweep_at: usize,
+    sweep_at: usize,
 }
 
 /// A frame that was sent and has no answer yet.
@@ -53,14 +49,12 @@ pub(super) struct Unanswered {
     pub(super) answer: oneshot::Sender<ReplyResult>,
 }
 
-/// Result of an attempt to send a frame.
-pub(super) enum Sending {
-    /// The frame was handed to the transport, unless its caller is gone.
-    Sent,
-    /// The node allows no more unanswered frames, or the stream is over.
-    Waits(OutgoingFrame),
-    /// The channel to the transport is full.
-    Full(OutgoingFrame, mpsc::Sender<pb::ClientFrame>),
+/// A frame that cannot be sent yet.
+pub(super) struct Unsent {
+    pub(super) frame: OutgoingFrame,
+    /// The channel to the transport, if that is full. Otherwise the node allows no more unanswered frames, or the stream
+    /// is over.
+    pub(super) full: Option<mpsc::Sender<pb::ClientFrame>>,
 }
 
 impl SendQueue {
@@ -77,9 +71,10 @@ impl SendQueue {
         }
     }
 
-    pub(super) fn send(&mut self, frame: OutgoingFrame) -> Sending {
+    /// Hands a frame to the transport, unless its caller is gone. Returns the frame if it has to wait.
+    pub(super) fn send(&mut self, frame: OutgoingFrame) -> Option<Unsent> {
         let Some(outgoing) = self.outgoing.as_ref().filter(|_| self.unanswered.len() < self.credit) else {
-            return Sending::Waits(frame);
+            return Some(Unsent { frame, full: None });
         };
         // This client's frames never exceed its own limit: only a lower limit of the node has to be checked.
         if self.frame_bytes_max < limits::FRAME_BYTES_MAX {
@@ -88,23 +83,18 @@ impl SendQueue {
                 let bound = format!("at most {} bytes, as the node says", self.frame_bytes_max);
                 // If it were sent, the frame would end the stream and fail every call in flight on it.
                 let _ = frame.answer.send(Err(Invalid::new("frame", bound, bytes).into()));
-                return Sending::Sent;
+                return None;
             }
         }
         let Ok(place) = outgoing.try_reserve() else {
-            return Sending::Full(frame, outgoing.clone());
+            return Some(Unsent { full: Some(outgoing.clone()), frame });
         };
-        // The mark comes before the check: if a caller has given up without seeing the mark, this side sees that the
-        // caller has given up.
-        if let Some(sent) = &frame.sent {
-            sent.store(true, Ordering::SeqCst);
-        }
         if frame.answer.is_closed() {
-            return Sending::Sent;
+            return None;
         }
         let number = self.next_number;
         self.next_number += 1;
-        let OutgoingFrame { body, request, answer, .. } = frame;
+        let OutgoingFrame { body, request, answer } = frame;
         if matches!(body, Body::Settle(_)) {
             if self.sweep_at <= self.outcome_waits.len() {
                 self.outcome_waits.retain(|_, waits| !waits.is_closed());
@@ -115,7 +105,7 @@ impl SendQueue {
             self.unanswered.insert(number, Unanswered { since: TokioInstant::now(), request, answer });
         }
         place.send(pb::ClientFrame { number, body: Some(body) });
-        Sending::Sent
+        None
     }
 
     /// Returns the send time of the oldest unanswered frame.
@@ -133,19 +123,13 @@ pub(super) struct PendingReply {
 impl PendingReply {
     /// Sends the frame through `overflow` if it waits for capacity, then waits for its answer.
     pub(super) async fn answer(self, overflow: &mpsc::Sender<OutgoingFrame>) -> ReplyResult {
-        let mut sent = None;
-        if let Some(mut frame) = self.unsent {
-            sent = Some(Arc::clone(frame.sent.insert(Arc::default())));
-            if Box::pin(overflow.send(*frame)).await.is_err() {
-                return Err(ServiceError::not_sent(NotSent::Detached));
-            }
+        if let Some(frame) = self.unsent
+            && Box::pin(overflow.send(*frame)).await.is_err()
+        {
+            return Err(ServiceError::not_sent(NotSent::Detached));
         }
-        let is_sent = || sent.is_none_or(|sent| sent.load(Ordering::SeqCst));
-        match self.answered.await {
-            Ok(answer) => answer,
-            Err(_) if is_sent() => Err(ServiceError::unknown("the session's stream broke")),
-            Err(_) => Err(ServiceError::not_sent(NotSent::Detached)),
-        }
+        // The stream's task answers every frame before it ends, unless its runtime stops.
+        self.answered.await.unwrap_or_else(|_| Err(ServiceError::unknown("the session's stream broke")))
     }
 }
 
@@ -176,7 +160,7 @@ mod tests {
             let (outgoing, mut frames) = mpsc::channel(1);
             let mut queue = SendQueue::new(outgoing, &hello(most));
             let (answer, mut answered) = oneshot::channel();
-            queue.send(OutgoingFrame { body: body.clone(), request: None, answer, sent: None });
+            assert!(queue.send(OutgoingFrame { body: body.clone(), request: None, answer }).is_none());
             assert_eq!((frames.try_recv().is_ok(), queue.unanswered.len()), (sent, usize::from(sent)));
             let refused = matches!(answered.try_recv(), Ok(Err(ServiceError::Invalid(_))));
             assert_eq!(refused, !sent);
@@ -194,7 +178,7 @@ mod tests {
             let (answer, waiting) = oneshot::channel();
             let body = Body::Settle(pb::StreamSettle { request, lock: "a".to_owned() });
             let before = queue.outcome_waits.len();
-            assert!(matches!(queue.send(OutgoingFrame { body, request: None, answer, sent: None }), Sending::Sent));
+            assert!(queue.send(OutgoingFrame { body, request: None, answer }).is_none());
             sweeps += usize::from(queue.outcome_waits.len() <= before);
             most = most.max(queue.outcome_waits.len());
             // Every tenth caller keeps waiting.

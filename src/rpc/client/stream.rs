@@ -13,7 +13,7 @@ use tonic::Streaming;
 
 use super::endpoints::{ConnectedEndpoint, Endpoints, locks};
 use super::hold_events::HoldEvents;
-use super::send_queue::{OutgoingFrame, PendingReply, ReplyResult, SendQueue, Sending, Unanswered, wait_for_capacity};
+use super::send_queue::{OutgoingFrame, PendingReply, ReplyResult, SendQueue, Unanswered, Unsent, wait_for_capacity};
 use crate::limits;
 use crate::model::{Event, Namespace, Outcome, Position, Reply};
 use crate::mutex::Mutex;
@@ -129,11 +129,8 @@ impl StreamHandle {
     /// `request` is the request number of an acquire.
     pub(super) fn send(&self, body: Body, request: Option<u64>) -> PendingReply {
         let (answer, answered) = oneshot::channel();
-        let sending = self.state.queue.lock().send(OutgoingFrame { body, request, answer, sent: None });
-        let unsent = match sending {
-            Sending::Sent => None,
-            Sending::Waits(frame) | Sending::Full(frame, _) => Some(Box::new(frame)),
-        };
+        let unsent = self.state.queue.lock().send(OutgoingFrame { body, request, answer });
+        let unsent = unsent.map(|unsent| Box::new(unsent.frame));
         PendingReply { answered, unsent }
     }
 
@@ -290,14 +287,9 @@ impl StreamTask {
     /// Sends the frame that found no capacity before, if the node allows it now. Returns the transport's sender if it
     /// is full.
     fn send_unsent(&mut self) -> Option<mpsc::Sender<pb::ClientFrame>> {
-        let sending = self.state.queue.lock().send(self.unsent.take()?);
-        let (frame, outgoing) = match sending {
-            Sending::Sent => return None,
-            Sending::Waits(frame) => (frame, None),
-            Sending::Full(frame, outgoing) => (frame, Some(outgoing)),
-        };
+        let Unsent { frame, full } = self.state.queue.lock().send(self.unsent.take()?)?;
         self.unsent = Some(frame);
-        outgoing
+        full
     }
 
     fn on_frame(&mut self, frame: pb::ServerFrame) -> Result<(), ServiceError> {
