@@ -10,15 +10,8 @@ use askama::filters::{Escaper, Html};
 pub(in crate::http) struct Plain;
 
 impl Escaper for Plain {
-    fn write_escaped_str<W: Write>(&self, mut to: W, text: &str) -> fmt::Result {
-        let mut rest = text;
-        while let Some(at) = rest.find(is_unseen) {
-            Html.write_escaped_str(&mut to, &rest[..at])?;
-            let Some(unseen) = rest[at..].chars().next() else { break };
-            write!(to, "{}", unseen.escape_default())?;
-            rest = &rest[at + unseen.len_utf8()..];
-        }
-        Html.write_escaped_str(to, rest)
+    fn write_escaped_str<W: Write>(&self, to: W, text: &str) -> fmt::Result {
+        Html.write_escaped_str(to, &seen(text))
     }
 }
 
