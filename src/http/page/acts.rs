@@ -1,16 +1,21 @@
 //! Acts on the locks of others: asking a holder for a lock, and breaking a hold. Each has a form, which names the grant
 //! by its token, so that a newer holder is never affected.
 
+use std::sync::Arc;
+
 use askama::Template;
+use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use axum::routing::get;
 
 use super::escape::seen;
 use super::forms::Form;
 use super::layout::{Layout, html};
 use super::reads::unexpected;
 use super::refused::Refused;
+use super::shared::Shared;
 use super::sign_ins::SignIn;
 use super::text::{Client, Link, operand, span};
 use super::visit::{Visit, sign_in_link};
@@ -122,16 +127,16 @@ impl Act {
     }
 }
 
-/// Shows the form that asks a holder for its lock.
-pub(super) async fn ask_form<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
-    form(visit, false).await
+/// Returns the routes of both acts. A `GET` shows the form, and a `POST` does what the form says.
+pub(super) fn routes<S: LockService>() -> Router<Arc<Shared<S>>> {
+    let screens = |breaks| {
+        get(move |visit: Visit<S>| form(visit, breaks))
+            .post(move |visit: Visit<S>, headers: HeaderMap, body: Body| act(visit, breaks, headers, body))
+    };
+    Router::new().route("/ask", screens(false)).route("/break", screens(true))
 }
 
-/// Shows the form that breaks a hold, with what a break would do.
-pub(super) async fn break_form<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
-    form(visit, true).await
-}
-
+/// Shows the form of an act. That of a break also shows what the break would do.
 async fn form<S: LockService>(visit: Visit<S>, breaks: bool) -> Result<Response, Refused> {
     let act = Act::new(&visit, breaks)?;
     let layout = visit.layout("Locks", None).await?;
@@ -154,7 +159,7 @@ async fn would_break<S: LockService>(visit: &Visit<S>, act: &Act) -> Result<Repo
 
 fn retry<S: LockService>(visit: &Visit<S>) -> Retry {
     let shared = &visit.shared;
-    Retry::new(std::sync::Arc::clone(&shared.clock), REQUEST_WAIT).of_attempts_within(shared.service.answers_within())
+    Retry::new(Arc::clone(&shared.clock), REQUEST_WAIT).of_attempts_within(shared.service.answers_within())
 }
 
 /// The refusal of an act whose grant is gone, or that the caller may not do.
@@ -169,20 +174,7 @@ fn gone(act: &Act, refusal: Refusal) -> Refused {
     Refused::new(StatusCode::CONFLICT, error.to_string(), next).about(link)
 }
 
-/// Asks a holder for its lock.
-pub(super) async fn ask<S: LockService>(visit: Visit<S>, headers: HeaderMap, body: Body) -> Result<Response, Refused> {
-    act(visit, false, headers, body).await
-}
-
-/// Breaks a hold.
-pub(super) async fn break_hold<S: LockService>(
-    visit: Visit<S>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refused> {
-    act(visit, true, headers, body).await
-}
-
+/// Does what a form says, or shows the form again with what is wrong.
 async fn act<S: LockService>(
     visit: Visit<S>,
     breaks: bool,
@@ -218,7 +210,7 @@ async fn act<S: LockService>(
     Ok(answer)
 }
 
-/// Does it, and returns what a break did.
+/// Submits an act, and returns what a break did.
 async fn submit<S: LockService>(visit: &Visit<S>, act: &Act, why: Reason) -> Result<Option<Report>, Refused> {
     let token = act.token;
     let what = if act.breaks { Managing::BreakHold { token, why } } else { Managing::Ask { token, why } };
