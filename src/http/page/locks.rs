@@ -13,7 +13,7 @@ use super::summary::{self, problems};
 use super::text::{Client, Link, count, operand, span};
 use super::visit::Visit;
 use crate::limits;
-use crate::model::{ListFilter, LockName, LockSummary, LogTime, SessionId};
+use crate::model::{ListFilter, ListShow, LockName, LockSummary, LogTime, SessionId};
 use crate::service::{LockService, ServiceError};
 
 #[derive(Template)]
@@ -22,7 +22,8 @@ struct Screen {
     layout: Layout,
     commands: Commands,
     prefix: String,
-    show: Show,
+    /// The filters by state: word in the query, text, and whether it is chosen.
+    shows: [(&'static str, &'static str, bool); 4],
     /// The filters by age: milliseconds, text, and whether it is chosen.
     ages: Vec<(u64, String, bool)>,
     rows: Vec<Row>,
@@ -33,28 +34,13 @@ struct Screen {
     next: Option<String>,
 }
 
-impl Screen {
-    /// The filters by state: word in the query, text, and whether it is chosen.
-    fn shows(&self) -> [(&'static str, &'static str, bool); 4] {
-        [
-            ("", "all", Show::All),
-            ("held", "held", Show::Held),
-            ("waiting", "waiting", Show::Waiting),
-            ("overdue", "overdue", Show::Overdue),
-        ]
-        .map(|(word, text, show)| (word, text, self.show == show))
-    }
-}
-
-/// Which locks to list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Show {
-    All,
-    Held,
-    Waiting,
-    /// Those whose holder may be gone.
-    Overdue,
-}
+/// The choices of the filter by state: word in the query, text, and what it selects.
+const SHOWS: [(&str, &str, ListShow); 4] = [
+    ("", "all", ListShow::All),
+    ("held", "held", ListShow::Held),
+    ("waiting", "waiting", ListShow::Waiting),
+    ("overdue", "overdue", ListShow::Overdue),
+];
 
 /// The choices of the filter by age: milliseconds and text.
 const AGES: [(u64, &str); 5] =
@@ -97,18 +83,14 @@ impl Row {
 
 /// Shows the locks of a namespace.
 pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, Refused> {
-    let show = match visit.field("show") {
-        Some("held") => Show::Held,
-        Some("waiting") => Show::Waiting,
-        Some("overdue") => Show::Overdue,
-        Some(_) | None => Show::All,
-    };
+    let asked = visit.field("show").unwrap_or_default();
+    let (word, _, show) = SHOWS.into_iter().find(|(word, ..)| *word == asked).unwrap_or(SHOWS[0]);
     let prefix = visit.field("prefix").unwrap_or_default();
     let after = visit.field("after").map(LockName::parse).transpose()?;
     let older_than_ms = visit.number("older_than_ms").unwrap_or_default();
     let filter = ListFilter { prefix: prefix.to_owned(), after: after.clone(), ..all_locks(&visit.namespace) };
     let scans = &visit.shared.scans;
-    let problems = if show == Show::Overdue {
+    let problems = if show == ListShow::Overdue {
         problems(&visit.service, scans, &visit.namespace).await?.1
     } else {
         BTreeMap::new()
@@ -126,17 +108,16 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
         ControlFlow::Continue(())
     })
     .await?;
-    let problems = if show == Show::Overdue { problems } else { of_holders(&visit, &found).await? };
+    let problems = if show == ListShow::Overdue { problems } else { of_holders(&visit, &found).await? };
     let last = found.last().filter(|_| more).map(|last| last.lock.name.clone());
-    let word = visit.field("show").unwrap_or_default();
     let age = if older_than_ms == 0 { String::new() } else { older_than_ms.to_string() };
     let here =
-        || visit.link("/locks").with_any("show", word).with_any("prefix", prefix).with_any("older_than_ms", &age);
+        || visit.link("/locks").with_any("show", asked).with_any("prefix", prefix).with_any("older_than_ms", &age);
     let screen = Screen {
         layout: visit.layout("Locks", index).await?,
-        commands: commands(&visit, show, prefix, older_than_ms),
+        commands: commands(&visit, word, prefix, older_than_ms),
         prefix: prefix.to_owned(),
-        show,
+        shows: SHOWS.map(|(word, text, of)| (word, text, of == show)),
         ages: ages(older_than_ms),
         rows: found.iter().map(|row| Row::new(row, problem(row, &problems), now)).collect(),
         continued: after.is_some(),
@@ -168,29 +149,23 @@ fn problem(row: &LockSummary, problems: &BTreeMap<SessionId, &'static str>) -> O
     problems.get(&row.oldest.as_ref()?.session?).copied()
 }
 
-fn chosen(row: &LockSummary, show: Show, older_than_ms: u64, problem: Option<&str>, now: LogTime) -> bool {
+fn chosen(row: &LockSummary, show: ListShow, older_than_ms: u64, problem: Option<&str>, now: LogTime) -> bool {
     let shown = match show {
-        Show::All => true,
-        Show::Held => row.holders != 0,
-        Show::Waiting => row.waiters != 0,
-        Show::Overdue => problem.is_some(),
+        ListShow::All => true,
+        ListShow::Held => row.holders != 0,
+        ListShow::Waiting => row.waiters != 0,
+        ListShow::Overdue => problem.is_some(),
     };
     let age_ms = row.oldest.as_ref().map_or(0, |holder| now.ms_since(holder.since));
     shown && older_than_ms <= age_ms
 }
 
-fn commands<S: LockService>(visit: &Visit<S>, show: Show, prefix: &str, older_than_ms: u64) -> Commands {
+fn commands<S: LockService>(visit: &Visit<S>, show: &str, prefix: &str, older_than_ms: u64) -> Commands {
     let mut cli = "ls".to_owned();
     let mut call = Link::new("locks", &Default::default()).with_any("prefix", prefix);
-    let word = match show {
-        Show::All => "",
-        Show::Held => "held",
-        Show::Waiting => "waiting",
-        Show::Overdue => "overdue",
-    };
-    if !word.is_empty() {
-        cli += &format!(" --{word}");
-        call = call.with("show", word);
+    if !show.is_empty() {
+        cli += &format!(" --{show}");
+        call = call.with("show", show);
     }
     if older_than_ms != 0 {
         cli += &format!(" --older-than {older_than_ms}ms");
