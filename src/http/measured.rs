@@ -1,21 +1,19 @@
 //! Measures the requests of the HTTP port.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use http_body::{Frame, SizeHint};
+use futures_util::StreamExt;
 use tokio::time::Instant as TokioInstant;
 
 use super::api::RefusedByPort;
 use crate::limits;
 use crate::service::REFUSALS;
-use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, OpenStream, Series};
+use crate::telemetry::{CallKind, CallMetrics, CallNames, OTHER, Series};
 
 /// The metrics of the port.
 static NAMES: CallNames = CallNames {
@@ -65,7 +63,12 @@ pub(super) async fn measured(State(measures): State<Arc<Measures>>, request: Req
         return answer;
     }
     let open = calls.stream();
-    answer.map(|body| Body::new(OpenBody { body, _open: open }))
+    // The stream counts as open until its body is dropped.
+    answer.map(|body| {
+        Body::from_stream(body.into_data_stream().inspect(move |_| {
+            let _counted = &open;
+        }))
+    })
 }
 
 fn kind(method: &Method, route: &str) -> CallKind {
@@ -80,32 +83,6 @@ fn kind(method: &Method, route: &str) -> CallKind {
 fn sends_events(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
     kind.is_some_and(|kind| [&b"text/event-stream"[..], b"application/x-ndjson"].iter().any(|of| kind.starts_with(of)))
-}
-
-/// The body of an answer that counts as an open stream.
-struct OpenBody {
-    body: Body,
-    _open: OpenStream,
-}
-
-impl HttpBody for OpenBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 #[cfg(test)]
