@@ -34,6 +34,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant as TokioInstant, timeout};
 use tonic::transport::server::Connected;
 
+use self::api::Failed;
 pub use self::origin::Hosts;
 pub(crate) use self::page::shell;
 pub use self::scrape::Render;
@@ -102,18 +103,18 @@ pub async fn serve<S: LockService>(
 
 /// Answers a request for a path that does not exist.
 async fn no_such_path(method: Method, uri: Uri, headers: HeaderMap) -> Response {
-    match page::missing(StatusCode::NOT_FOUND, &method, uri.path(), &headers).await {
-        Some(screen) => screen,
-        None => api::no_such_path(uri).await.into_response(),
-    }
+    let status = StatusCode::NOT_FOUND;
+    let screen = page::missing(status, &method, uri.path(), &headers).await;
+    let bound = "a path that /v1/openapi.json lists";
+    screen.unwrap_or_else(|| Failed::malformed(status, "path", bound, uri.path()).into_response())
 }
 
 /// Answers a request with a method that its path does not have.
 async fn no_such_method(method: Method, uri: Uri, headers: HeaderMap) -> Response {
-    match page::missing(StatusCode::METHOD_NOT_ALLOWED, &method, uri.path(), &headers).await {
-        Some(screen) => screen,
-        None => api::no_such_method(method).await.into_response(),
-    }
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let screen = page::missing(status, &method, uri.path(), &headers).await;
+    let bound = "one that the path has, see /v1/openapi.json";
+    screen.unwrap_or_else(|| Failed::malformed(status, "method", bound, method.as_str()).into_response())
 }
 
 async fn serve_routes(

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use axum::{Extension, Router};
@@ -187,17 +187,6 @@ async fn handle_both<S: LockService, C: Call + StreamCall>(api: State<Arc<Api<S>
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoQuery {}
-
-/// Answers a request for a path that no call has.
-pub(super) async fn no_such_path(uri: Uri) -> Failed {
-    Failed::malformed(StatusCode::NOT_FOUND, "path", "a path that /v1/openapi.json lists", uri.path())
-}
-
-/// Answers a request with a method that its path does not have.
-pub(super) async fn no_such_method(method: Method) -> Failed {
-    let bound = "one that the path has, see /v1/openapi.json";
-    Failed::malformed(StatusCode::METHOD_NOT_ALLOWED, "method", bound, method.as_str())
-}
 
 #[cfg(test)]
 mod tests;
