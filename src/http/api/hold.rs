@@ -4,23 +4,23 @@
 //! because of the events, so an event from which it counts is sent only while the session and the hold are proven for
 //! longer than the silence that the client tolerates.
 
-mod place;
-mod refused;
+pub(super) mod body;
+mod end;
+mod events;
+mod pace;
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
+use tokio::time::{Instant as TokioInstant, sleep_until};
 
+use self::events::{HoldAlive, HoldAsked, HoldEnding, HoldEvent, HoldGranted, HoldWaiting};
+use self::pace::Pace;
 use super::acquire::GrantedMember;
 use super::call::RequestContext;
 use super::fields::Ends;
-use super::hold_departure::{Departure, gets_nothing};
-use super::hold_events::{HoldAlive, HoldAsked, HoldEnd, HoldEnding, HoldEvent, HoldGranted, HoldMove};
-use super::hold_pace::Pace;
 use super::problem::Failed;
 use super::stream::{Events, Sent, sent};
 use crate::client::{
@@ -28,10 +28,14 @@ use crate::client::{
 };
 use crate::clock::millis;
 use crate::limits;
-use crate::model::{Acquire, EndReason, Handle, Instance, LockName, Patience, Place};
-use crate::service::LockService;
+use crate::model::{
+    Acquire, Claim, EndReason, Handle, Instance, LockName, LogTime, Outcome, Patience, Place, Query, QueryResult,
+    Reason,
+};
+use crate::service::{Freshness, LockService};
+use crate::shapes::Holder;
 
-/// What a `hold` asks for.
+/// What a `hold` asks for, besides its request for the locks.
 pub(super) struct Terms {
     pub(super) request: String,
     pub(super) instance: Instance,
@@ -42,18 +46,14 @@ pub(super) struct Terms {
     /// How long the session lives after the stream broke; `None` for the rest of its TTL.
     pub(super) grace: Option<Duration>,
     pub(super) is_set: bool,
-    /// The request for the locks; the client sets its number.
-    pub(super) acquire: Acquire,
 }
 
 /// A `hold` that runs.
 pub(super) struct Hold<S> {
     context: RequestContext<S>,
-    request: String,
-    grace: Option<Duration>,
+    terms: Terms,
     /// Length of the hold's own lease.
     lease: Option<Duration>,
-    is_set: bool,
     /// Whether the request may wait.
     waits: bool,
     pace: Pace,
@@ -81,10 +81,43 @@ enum Step {
     Over,
 }
 
+/// Why the stream of a `hold` ends.
+enum Departure {
+    /// The client is gone, or takes no events.
+    Broken,
+    /// The node stops.
+    Stopping,
+    /// Another stream has the session.
+    Moved,
+    /// The longest time of the stream is over.
+    Over,
+    /// The request was not granted.
+    Refused(ClientError),
+    /// The session or one of the holds has ended.
+    Ended { lock: Option<LockName>, reason: Option<EndReason>, why: Option<Reason> },
+}
+
+impl Departure {
+    /// The departure after an error of a request or of the session.
+    fn after<S: LockService>(error: ClientError, session: &Session<S>) -> Self {
+        if session.is_superseded() {
+            return Self::Moved;
+        }
+        if let ClientError::SessionLost { reason, why, .. } = error {
+            return Self::Ended { lock: None, reason, why };
+        }
+        Self::Refused(error)
+    }
+}
+
 impl<S: LockService> Hold<S> {
     /// Starts the task. If the request is refused, the second channel gets the error and there are no events; otherwise
-    /// it is closed with the first event.
-    pub(super) fn begin(context: RequestContext<S>, terms: Terms) -> (Events<HoldEvent>, oneshot::Receiver<Failed>) {
+    /// it is closed with the first event. The client sets the number of `acquire`.
+    pub(super) fn begin(
+        context: RequestContext<S>,
+        terms: Terms,
+        acquire: Acquire,
+    ) -> (Events<HoldEvent>, oneshot::Receiver<Failed>) {
         let (sender, events) = mpsc::channel(limits::HOLD_EVENTS_WAITING_MAX);
         let (refusal, refused) = oneshot::channel();
         let over = TokioInstant::now() + terms.max;
@@ -92,12 +125,10 @@ impl<S: LockService> Hold<S> {
         let tasks = context.api.tasks.clone();
         let hold = Self {
             context,
-            request: terms.request.clone(),
-            grace: terms.grace,
-            lease: terms.acquire.lease_ms.map(Duration::from_millis),
-            is_set: terms.is_set,
-            waits: terms.acquire.patience != Patience::Try,
+            lease: acquire.lease_ms.map(Duration::from_millis),
+            waits: acquire.patience != Patience::Try,
             pace: Pace::of_session(terms.ttl),
+            terms,
             beat: None,
             sender,
             refusal: Some(refusal),
@@ -105,16 +136,16 @@ impl<S: LockService> Hold<S> {
             ending: Some(ending),
             over,
         };
-        tasks.run(hold.run(terms));
+        tasks.run(hold.run(acquire));
         (events, refused)
     }
 
-    async fn run(mut self, terms: Terms) {
+    async fn run(mut self, acquire: Acquire) {
         let opened = tokio::select! {
             biased;
             () = self.sender.closed() => return,
             stopping = self.context.stopped() => Err(stopping),
-            opened = self.open(&terms) => opened,
+            opened = self.open(&acquire) => opened,
         };
         let opened = match opened {
             Ok(opened) => opened,
@@ -124,7 +155,7 @@ impl<S: LockService> Hold<S> {
         let taken = tokio::select! {
             biased;
             _ = self.context.stopped() => Err(Self::unanswered()),
-            taken = opened.take_over(&terms.acquire) => self.checked(taken).await,
+            taken = opened.take_over(&acquire) => self.checked(taken).await,
         };
         let TakenOver { session, resumed } = match taken {
             Ok(taken) => taken,
@@ -132,17 +163,18 @@ impl<S: LockService> Hold<S> {
         };
         // A session that was taken over keeps its TTL.
         self.pace = Pace::of_session(session.ttl());
-        let departure = match self.acquire(&session, terms.acquire).await {
+        let departure = match self.acquire(&session, acquire).await {
             Ok(guards) => self.held(&session, guards, resumed).await,
             Err(departure) => departure,
         };
         self.depart(session, departure).await;
     }
 
-    async fn open(&self, terms: &Terms) -> Result<Unattached<S>, Failed> {
+    async fn open(&self, acquire: &Acquire) -> Result<Unattached<S>, Failed> {
+        let terms = &self.terms;
         let (service, namespace) = (self.context.service.clone(), self.context.namespace.clone());
         let client = Client::new(service).clock(Arc::clone(&self.context.api.clock)).namespace(namespace);
-        let client = client.metadata(terms.acquire.metadata.clone());
+        let client = client.metadata(acquire.metadata.clone());
         let (instance, renewals, grace) = (terms.instance, limits::HOLD_RENEWALS_A_TTL, terms.grace);
         let session = client.session().handle(terms.handle.clone()).ttl(terms.ttl);
         self.checked(session.open_unattached(Takeover { instance, renewals, grace }).await).await
@@ -179,6 +211,31 @@ impl<S: LockService> Hold<S> {
                 return Err(departure);
             }
         }
+    }
+
+    /// Reports the place that the answer to the request names.
+    async fn waiting(&mut self, place: Option<Place>) -> Option<Departure> {
+        let (place, now) = (place?, self.now().await);
+        self.report(&place, now).await
+    }
+
+    /// Reports the place if it has changed. Reads only the state of this node, which may be a little older.
+    async fn moved(&mut self, session: &Session<S>) -> Option<Departure> {
+        let query = Query::Claim { lock: None, claim: Claim::Request(session.first_request()) };
+        let answered = self.context.service.query(query, Freshness::Stale).await.ok()?;
+        let QueryResult::Claim { outcome: Some(Outcome::Queued(place)), .. } = answered.answer else { return None };
+        if self.place == Some(place.place) { None } else { self.report(&place, answered.now).await }
+    }
+
+    /// Returns the log time of this node.
+    async fn now(&self) -> LogTime {
+        self.context.query(Query::Totals, Some(true)).await.map_or(LogTime(0), |answered| answered.now)
+    }
+
+    async fn report(&mut self, Place { place, held_by, .. }: &Place, now: LogTime) -> Option<Departure> {
+        self.place = Some(*place);
+        let held_by = held_by.as_deref().map(|holder| Holder::new(holder, now));
+        self.send(HoldEvent::Waiting(HoldWaiting { place: *place, held_by })).await
     }
 
     /// Reports the grant once the session and the holds are proven for long enough, and then what happens to the holds.
@@ -287,94 +344,18 @@ impl<S: LockService> Hold<S> {
     fn granted(&self, session: &Session<S>, guards: &SetGuard, resumed: bool) -> HoldEvent {
         let member = |(lock, token): (LockName, _)| GrantedMember { lock: lock.to_string(), token: format!("{token}") };
         let mut members: Vec<_> = guards.tokens().into_iter().map(member).collect();
-        let token = if self.is_set { None } else { members.pop().map(|member| member.token) };
+        let token = if self.terms.is_set { None } else { members.pop().map(|member| member.token) };
         HoldEvent::Granted(Box::new(HoldGranted {
             token,
-            locks: self.is_set.then_some(members),
+            locks: self.terms.is_set.then_some(members),
             session: session.id().to_string(),
-            request: self.request.clone(),
+            request: self.terms.request.clone(),
             handle: session.handle().reveal().to_owned(),
             resumed,
             beat_ms: millis(self.pace.beat()),
             silence_ms: millis(self.pace.silence()),
             ends: ends(session, Some(guards)),
         }))
-    }
-
-    /// Stops renewing the session, so that another stream can continue the hold, and otherwise it lasts until its
-    /// deadline. If the stream broke and the client may not return, the session ends after its grace.
-    fn leave(&self, session: &Session<S>, departure: &Departure) {
-        match departure {
-            // A client whose certificate is refused keeps its session for the TTL.
-            Departure::Broken if self.grace.is_some() && !self.context.certificate.is_refused() => {
-                // The kernel reports that a client is unreachable when it has been silent for this long.
-                let noticed = Duration::from_millis(limits::HTTP_SILENCE_MS_MAX.into());
-                session.leave_broken(self.pace.belief().saturating_sub(noticed));
-            }
-            // The last event may never arrive, so the client may believe in what it held for almost a TTL. This is also
-            // why the other locks of a set that lost one are not released.
-            Departure::Broken
-            | Departure::Over
-            | Departure::Stopping
-            | Departure::Moved
-            | Departure::Refused(_)
-            | Departure::Ended { .. } => session.leave(),
-        }
-    }
-
-    /// Sends the last event.
-    async fn depart(self, session: Session<S>, departure: Departure) {
-        let last = match departure {
-            Departure::Broken => return,
-            Departure::Stopping if self.refusal.is_some() => return self.refuse(Self::unanswered()),
-            Departure::Stopping => HoldEvent::Move(HoldMove { endpoints: self.others().await }),
-            Departure::Moved => HoldEvent::Moved(HoldEnd::because("moved")),
-            Departure::Over => HoldEvent::Released(HoldEnd::because("max_ms")),
-            Departure::Refused(error) => {
-                let reason = error.code().row().text;
-                // Then nothing is held, and a stream that continues the request gets the same answer, so the session is
-                // of no use. Its task closes it.
-                if gets_nothing(&error) {
-                    drop(session.clone().close().now_or_never());
-                }
-                if self.refusal.is_some() {
-                    let failed = self.failed(error).await;
-                    return self.refuse(failed);
-                }
-                HoldEvent::Lost(HoldEnd::because(reason))
-            }
-            Departure::Ended { lock, reason, why } if self.refusal.is_some() => {
-                let error = match lock {
-                    Some(lock) => ClientError::HoldEnded { lock, reason: reason.unwrap_or(EndReason::Expired) },
-                    None => ClientError::SessionLost { session: session.id(), reason, why },
-                };
-                let failed = self.failed(error).await;
-                return self.refuse(failed);
-            }
-            Departure::Ended { lock, reason, why } => {
-                let (lock, why) = (lock.map(|lock| lock.to_string()), why.map(|why| why.as_str().to_owned()));
-                let text = reason.map_or_else(|| "deadline".to_owned(), |reason| reason.to_string());
-                let end = HoldEnd { reason: text, lock, why };
-                if reason == Some(EndReason::Released) { HoldEvent::Released(end) } else { HoldEvent::Lost(end) }
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = sent(&self.sender, Ok(last), self.pace.silence()) => {}
-            () = self.context.last_taken() => {}
-        }
-    }
-
-    /// Returns the HTTP addresses of the other nodes. The first stream that asks for them looks for all.
-    async fn others(&self) -> Vec<String> {
-        let look = async {
-            let longest = Duration::from_millis(limits::MOVE_WAIT_MS_MAX);
-            let status = timeout(longest, self.context.service.status()).await.ok().and_then(Result::ok);
-            let nodes = status.into_iter().flat_map(|status| status.nodes);
-            let others = nodes.filter(|node| node.id != self.context.api.info.node && !node.http.is_empty());
-            others.map(|node| node.http).collect()
-        };
-        self.context.api.others.get_or_init(|| look).await.clone()
     }
 }
 

@@ -38,9 +38,8 @@ impl Stream {
             max: TTL * 100,
             grace,
             is_set: false,
-            acquire,
         };
-        let (events, refused) = Hold::begin(context, terms);
+        let (events, refused) = Hold::begin(context, terms, acquire);
         Self { events, refused, certificate, stop, tasks }
     }
 

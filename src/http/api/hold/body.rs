@@ -6,17 +6,17 @@ use axum::http::Method;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::acquire_body::{AcquireBody, MemberOfSet, ParentOwner, ReentryWord};
-use super::body::Object;
-use super::call::{Answered, RequestContext};
-use super::fields::{ModeWord, both_or_neither, drawn_uuid, instance};
-use super::hold::{Hold, Terms};
-use super::hold_events::HoldEvent;
-use super::problem::{Failed, named};
-use super::stream::{Events, StreamCall};
+use super::events::HoldEvent;
+use super::{Hold, Terms};
 use crate::client::default_ttl_ms;
+use crate::http::api::acquire_body::{AcquireBody, MemberOfSet, ParentOwner, ReentryWord};
+use crate::http::api::body::Object;
+use crate::http::api::call::{Answered, RequestContext};
+use crate::http::api::fields::{ModeWord, both_or_neither, drawn_uuid, instance};
+use crate::http::api::problem::{Failed, named};
+use crate::http::api::stream::{Events, StreamCall};
 use crate::limits;
-use crate::model::{Handle, Invalid, RequestId, SessionId};
+use crate::model::{Acquire, Handle, Invalid, RequestId, SessionId};
 use crate::service::{ErrorCode, LockService};
 
 /// Acquires a lock or a set, and holds it while the connection lasts. The node renews the hold, and sends `alive` as
@@ -26,7 +26,7 @@ use crate::service::{ErrorCode, LockService};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"lock": "nightly", "why": "rebuild the index"}))]
-pub(super) struct HoldBody {
+pub(in crate::http::api) struct HoldBody {
     /// Name of the lock.
     lock: Option<String>,
     /// Several locks, which are granted together or not at all, in place of `lock`.
@@ -82,7 +82,7 @@ pub(super) struct HoldBody {
 /// What happens to the lock when the stream breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum OnClose {
+enum OnClose {
     /// It stays held until the last deadline that was sent, unless a stream continues it. The default.
     Expire,
     /// It is released, as soon as no stream can have continued it. Only for work that ends with the connection.
@@ -112,15 +112,15 @@ impl StreamCall for HoldBody {
     type Event = HoldEvent;
 
     async fn begin<S: LockService>(self, context: RequestContext<S>) -> Result<Answered<Events<HoldEvent>>, Failed> {
-        let terms = self.terms(&context).await?;
-        let (events, refused) = Hold::begin(context, terms);
+        let (terms, acquire) = self.terms(&context).await?;
+        let (events, refused) = Hold::begin(context, terms, acquire);
         refused.await.map_or(Ok(Answered::fixed(events)), Err)
     }
 }
 
 impl HoldBody {
     /// Checks the fields, and draws the request and the handle if the caller names none.
-    async fn terms<S: LockService>(self, context: &RequestContext<S>) -> Result<Terms, Failed> {
+    async fn terms<S: LockService>(self, context: &RequestContext<S>) -> Result<(Terms, Acquire), Failed> {
         both_or_neither(self.request.as_ref(), self.handle.as_ref())?;
         let request = self.request.clone().unwrap_or_else(|| drawn_uuid(context.api.clock.random_u128()));
         let instance = named("request", instance(Some(&request)))?;
@@ -135,7 +135,7 @@ impl HoldBody {
         let is_set = self.locks.is_some();
         let acquire = self.acquire_body(max_ms).acquire(number)?;
         let lowest_ms = context.service.status().await?.ttl_ms_min;
-        Ok(Terms {
+        let terms = Terms {
             request,
             instance,
             handle,
@@ -145,8 +145,8 @@ impl HoldBody {
             grace: (on_close == OnClose::Release)
                 .then(|| Duration::from_millis((lowest_ms / limits::TTL_MIN_IN_FAILOVERS).max(1))),
             is_set,
-            acquire,
-        })
+        };
+        Ok((terms, acquire))
     }
 
     /// The fields that `acquire` has in a session, too.

@@ -3,15 +3,15 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::acquire::GrantedMember;
-use super::fields::Ends;
-use super::stream::StreamEvent;
+use crate::http::api::acquire::GrantedMember;
+use crate::http::api::fields::Ends;
+use crate::http::api::stream::StreamEvent;
 use crate::shapes::Holder;
 
 /// An event of a `hold`.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
-pub(super) enum HoldEvent {
+pub(in crate::http::api) enum HoldEvent {
     /// The request waits in the queue. Sent again when its place has changed.
     Waiting(HoldWaiting),
     /// The lock is held.
@@ -34,7 +34,7 @@ pub(super) enum HoldEvent {
 
 /// The place of a `hold` in the queue.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct HoldWaiting {
+pub(in crate::http::api) struct HoldWaiting {
     /// Position in the queue, from 1.
     pub(super) place: u64,
     /// One of the holders.
@@ -43,7 +43,7 @@ pub(super) struct HoldWaiting {
 
 /// The grant of a `hold`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct HoldGranted {
+pub(in crate::http::api) struct HoldGranted {
     /// Fencing token; null for a set.
     pub(super) token: Option<String>,
     /// The locks of a set; null for one lock.
@@ -63,14 +63,14 @@ pub(super) struct HoldGranted {
 
 /// The earliest end of a `hold` if no later renewal is answered.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct HoldAlive {
+pub(in crate::http::api) struct HoldAlive {
     #[serde(flatten)]
     pub(super) ends: Ends,
 }
 
 /// The request of another client to release a `hold`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct HoldAsked {
+pub(in crate::http::api) struct HoldAsked {
     pub(super) lock: String,
     /// Principal of the client that asks.
     pub(super) by: String,
@@ -80,13 +80,13 @@ pub(super) struct HoldAsked {
 
 /// The time until a `hold` ends because of `max_ms`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct HoldEnding {
+pub(in crate::http::api) struct HoldEnding {
     pub(super) in_ms: u64,
 }
 
 /// Why a `hold` ended.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct HoldEnd {
+pub(in crate::http::api) struct HoldEnd {
     /// How the hold ended, for example `broken`, `expired` or `handed over`; `deadline` if its renewals were not
     /// answered in time, `not-acquired` if the wait was over, or `max_ms`.
     pub(super) reason: String,
@@ -105,7 +105,7 @@ impl HoldEnd {
 
 /// The HTTP addresses of the other nodes.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct HoldMove {
+pub(in crate::http::api) struct HoldMove {
     pub(super) endpoints: Vec<String>,
 }
 
