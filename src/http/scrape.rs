@@ -27,6 +27,9 @@ pub(crate) struct Scraper {
     token: Option<HeaderValue>,
 }
 
+/// Why the metrics of a node were not read.
+type Unread = Box<dyn std::error::Error + Send + Sync>;
+
 /// All metrics of a node at one time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scrape {
@@ -59,42 +62,39 @@ impl Scraper {
         if address.is_empty() {
             return Err("it has no HTTP port: set listen.http".to_owned());
         }
-        let longest = Duration::from_millis(SCRAPE_MS_MAX);
-        let late = |_| format!("{address} did not answer within {SCRAPE_MS_MAX} ms");
-        timeout(longest, self.read(address)).await.map_err(late)?
-    }
-
-    async fn read(&self, address: &str) -> Result<Scrape, String> {
         if self.token.is_some() && self.tls.is_none() && !stays_here(address) {
             return Err("a token is sent to another machine only with TLS: give --ca".to_owned());
         }
-        let unreached = |error: &dyn std::fmt::Display| {
+        let longest = Duration::from_millis(SCRAPE_MS_MAX);
+        let late = |_| format!("{address} did not answer within {SCRAPE_MS_MAX} ms");
+        let scrape = timeout(longest, self.read(address)).await.map_err(late)?;
+        scrape.map_err(|error| {
             let text = error.to_string();
             // A refusal of TLS names the address already.
             if text.starts_with(address) { text } else { format!("{address}: {text}") }
-        };
-        let uri = Uri::try_from(format!("http://{address}/metrics")).map_err(|error| unreached(&error))?;
-        let stream = self.dial(uri.clone()).await.map_err(|error| unreached(&error))?;
-        let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| unreached(&error))?;
+        })
+    }
+
+    async fn read(&self, address: &str) -> Result<Scrape, Unread> {
+        let stream = self.dial(Uri::try_from(format!("http://{address}/metrics"))?).await?;
+        let (mut sender, connection) = http1::handshake(stream).await?;
         let served = tokio::spawn(connection);
         let mut request = Request::get("/metrics").header(header::HOST, address);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token);
         }
-        let request = request.body(Body::empty()).map_err(|error| unreached(&error))?;
-        let answer = sender.send_request(request).await.map_err(|error| unreached(&error))?;
-        let (head, body) = answer.into_parts();
-        let text = to_bytes(Body::new(body), SCRAPE_BYTES_MAX).await.map_err(|error| unreached(&error))?;
+        let (head, body) = sender.send_request(request.body(Body::empty())?).await?.into_parts();
+        let text = to_bytes(Body::new(body), SCRAPE_BYTES_MAX).await?;
         served.abort();
         let text = String::from_utf8_lossy(&text);
         if head.status != StatusCode::OK {
             let why: String = text.trim().chars().take(SCRAPE_WHY_CHARS_MAX).collect();
-            return Err(unreached(&format!("{}: {why}", head.status)));
+            return Err(format!("{}: {why}", head.status).into());
         }
         Ok(Scrape { wall: wall(&head.headers), ..Scrape::parse(&text) })
     }
 
-    async fn dial(&self, uri: Uri) -> Result<TokioIo<Connection>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn dial(&self, uri: Uri) -> Result<TokioIo<Connection>, Unread> {
         let mut below = Connector::tcp();
         match self.tls.clone() {
             Some(files) => TlsConnector { files, protocol: Protocol::Http1, below }.call(uri).await,
