@@ -143,35 +143,35 @@ impl Asked {
 }
 
 /// Answers a request: recognizes the caller, reads the call, and does what it asks for.
-async fn handle<S: LockService, C: Call>(State(api): State<Arc<Api<S>>>, asked: Asked) -> Response {
-    let context = match asked.caller(&api) {
-        Ok(context) => context,
-        // A caller that is not recognized learns nothing about the node.
-        Err(failed) => return failed.into_response(),
-    };
+async fn handle<S: LockService, C: Call>(State(api): State<Arc<Api<S>>>, asked: Asked) -> Result<Response, Failed> {
+    // A caller that is not recognized learns nothing about the node.
+    let context = asked.caller(&api)?;
     let answered = async {
         let context = context?;
         asked.read::<C>(&C::METHOD).await?.answer(&context).await
     };
-    with_node_headers(&api.info, answered.await.into_response())
+    Ok(with_node_headers(&api.info, answered.await.into_response()))
 }
 
 /// Answers a request with a stream.
-async fn handle_stream<S: LockService, C: StreamCall>(State(api): State<Arc<Api<S>>>, asked: Asked) -> Response {
-    let context = match asked.caller(&api) {
-        Ok(context) => context,
-        Err(failed) => return failed.into_response(),
-    };
+async fn handle_stream<S: LockService, C: StreamCall>(
+    State(api): State<Arc<Api<S>>>,
+    asked: Asked,
+) -> Result<Response, Failed> {
+    let context = asked.caller(&api)?;
     let headers = asked.headers.clone();
     let begun = async {
         let context = context?;
         stream::begin(asked.read::<C>(&C::METHOD).await?, context, &headers).await
     };
-    with_node_headers(&api.info, begun.await.into_response())
+    Ok(with_node_headers(&api.info, begun.await.into_response()))
 }
 
 /// Answers a request with a stream if its caller accepts one.
-async fn handle_both<S: LockService, C: Call + StreamCall>(api: State<Arc<Api<S>>>, asked: Asked) -> Response {
+async fn handle_both<S: LockService, C: Call + StreamCall>(
+    api: State<Arc<Api<S>>>,
+    asked: Asked,
+) -> Result<Response, Failed> {
     if stream::is_wanted(&asked.headers) {
         handle_stream::<S, C>(api, asked).await
     } else {
