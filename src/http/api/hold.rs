@@ -195,7 +195,7 @@ impl<S: LockService> Hold<S> {
             let departure = match step {
                 Some(step) => {
                     let renewed = matches!(step, Step::Renewed) && self.refusal.is_none();
-                    match self.take(step, session, None).await {
+                    match self.report_step(step, session, None).await {
                         None if renewed => self.moved(session).await,
                         departure => departure,
                     }
@@ -216,7 +216,7 @@ impl<S: LockService> Hold<S> {
     /// Reports the place that the answer to the request names.
     async fn waiting(&mut self, place: Option<Place>) -> Option<Departure> {
         let (place, now) = (place?, self.now().await);
-        self.report(&place, now).await
+        self.report_place(&place, now).await
     }
 
     /// Reports the place if it has changed. Reads only the state of this node, which may be a little older.
@@ -224,7 +224,7 @@ impl<S: LockService> Hold<S> {
         let query = Query::Claim { lock: None, claim: Claim::Request(session.first_request()) };
         let answered = self.context.service.query(query, Freshness::Stale).await.ok()?;
         let QueryResult::Claim { outcome: Some(Outcome::Queued(place)), .. } = answered.answer else { return None };
-        if self.place == Some(place.place) { None } else { self.report(&place, answered.now).await }
+        if self.place == Some(place.place) { None } else { self.report_place(&place, answered.now).await }
     }
 
     /// Returns the log time of this node.
@@ -232,7 +232,7 @@ impl<S: LockService> Hold<S> {
         self.context.query(Query::Totals, Some(true)).await.map_or(LogTime(0), |answered| answered.now)
     }
 
-    async fn report(&mut self, Place { place, held_by, .. }: &Place, now: LogTime) -> Option<Departure> {
+    async fn report_place(&mut self, Place { place, held_by, .. }: &Place, now: LogTime) -> Option<Departure> {
         self.place = Some(*place);
         let held_by = held_by.as_deref().map(|holder| Holder::new(holder, now));
         self.send(HoldEvent::Waiting(HoldWaiting { place: *place, held_by })).await
@@ -257,7 +257,7 @@ impl<S: LockService> Hold<S> {
                     biased;
                     step = self.step(session) => {
                         let waits = matches!(step, Step::Renewed | Step::Beat) && !reported;
-                        if waits { None } else { self.take(step, session, Some(&guards)).await }
+                        if waits { None } else { self.report_step(step, session, Some(&guards)).await }
                     }
                     lost = guards.lost() => {
                         Some(Departure::Ended { lock: Some(lost.lock), reason: lost.reason, why: lost.why })
@@ -308,7 +308,7 @@ impl<S: LockService> Hold<S> {
     }
 
     /// Reports a step. Returns the reason if the stream ends.
-    async fn take(&mut self, step: Step, session: &Session<S>, guards: Option<&SetGuard>) -> Option<Departure> {
+    async fn report_step(&mut self, step: Step, session: &Session<S>, guards: Option<&SetGuard>) -> Option<Departure> {
         if matches!(step, Step::Beat) {
             self.beat = Some(TokioInstant::now() + self.pace.beat());
         }
