@@ -120,7 +120,7 @@ impl Act {
             report: None,
             refused: String::new(),
             done: false,
-            command: visit.target().call(&format!("{} {} {token} 'REASON'", self.word(), operand(&name)), "").cli,
+            command: visit.target().cli(&format!("{} {} {token} 'REASON'", self.word(), operand(&name))),
             lock: name,
             token,
         }

@@ -41,10 +41,13 @@ const SCREENS: [(&str, &str); 4] =
     [("Overview", "/"), ("Locks", "/locks"), ("Sessions", "/sessions"), ("Nodes", "/nodes")];
 
 impl Layout {
-    /// The layout of a screen that shows nothing of the cluster.
-    pub(super) fn bare(namespace: &Namespace) -> Self {
-        let links =
-            SCREENS.map(|(name, path)| NavLink { name, link: Link::new(path, namespace).text(), current: false });
+    /// The layout of a screen that shows nothing of the cluster. `screen` is the name in the navigation of the screen
+    /// that is shown or contains what is shown; empty if there is none.
+    pub(super) fn bare(namespace: &Namespace, screen: &str) -> Self {
+        let links = SCREENS.map(|(name, path)| {
+            let link = Link::new(path, namespace).text();
+            NavLink { name, link, current: name == screen }
+        });
         Self {
             version: env!("CARGO_PKG_VERSION"),
             style: STYLE.path(),
@@ -58,12 +61,6 @@ impl Layout {
             sign_in: None,
             signed_in: None,
         }
-    }
-
-    /// Marks the screen of the navigation that is shown or contains what is shown.
-    pub(super) fn of(mut self, screen: &str) -> Self {
-        self.links.iter_mut().for_each(|link| link.current = link.name == screen);
-        self
     }
 }
 
@@ -126,22 +123,27 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The commands for a command of the command line, and the path of a call.
-    pub(super) fn commands(&self, cli: &str, path: &str) -> Commands {
+    /// The line that runs a command of the command line.
+    pub(super) fn cli(&self, command: &str) -> String {
         let namespace =
             if self.namespace == Namespace::default() { String::new() } else { format!(" -N {}", self.namespace) };
+        format!("lockkeeper{namespace} {command}")
+    }
+
+    /// The lines for a command of the command line, and the path of a call.
+    pub(super) fn commands(&self, command: &str, path: &str) -> Commands {
         let proof = if self.proves { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         let authority = if self.scheme == "https" { " --cacert \"$LOCKKEEPER_CA\"" } else { "" };
         let own = if self.certified { " --cert \"$LOCKKEEPER_CERT\" --key \"$LOCKKEEPER_KEY\"" } else { "" };
         let url = shell(&format!("{}://{}{path}", self.scheme, self.host));
         let url = if url.starts_with(['\'', '$']) { url } else { format!("'{url}'") };
         let curl = format!("curl -sS{authority}{own}{proof} {url}");
-        Commands { cli: format!("lockkeeper{namespace} {cli}"), curl }
+        Commands { cli: self.cli(command), curl }
     }
 
     /// The same for a call of the namespace.
-    pub(super) fn call(&self, cli: &str, call: &str) -> Commands {
-        self.commands(cli, &format!("/v1/ns/{}/{call}", self.namespace))
+    pub(super) fn call(&self, command: &str, call: &str) -> Commands {
+        self.commands(command, &format!("/v1/ns/{}/{call}", self.namespace))
     }
 }
 

@@ -120,7 +120,7 @@ pub(super) async fn lock<S: LockService>(visit: Visit<S>) -> Result<Response, Re
         timeline,
         records: records::rows(&rows.records, &visit.namespace),
         more_records: rows.more,
-        history: visit.target().call(&format!("history {}", operand(&name)), "").cli,
+        history: visit.target().cli(&format!("history {}", operand(&name))),
         name,
     };
     Ok(visit.show(&screen))

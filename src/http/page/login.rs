@@ -7,7 +7,6 @@ use askama::Template;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
@@ -20,7 +19,6 @@ use super::visit::{Arrival, Visit, cookie_name};
 use crate::auth::{TokenHash, Who};
 use crate::http::api::RefusedByPort;
 use crate::limits;
-use crate::net::ConnectionInfo;
 use crate::service::{ErrorCode, LockService, ServiceError, Source};
 
 #[derive(Template)]
@@ -45,24 +43,24 @@ impl Screen {
         let closed = if !shared.service.knows_callers() {
             "This cluster has no file of rules, so it does not know its callers, and the page only shows. \
              Use the command line to act on the locks of others."
-        } else if arrival.exposed {
+        } else if arrival.connection.exposed {
             "Others could read a token that is sent in plain text. Open the page over TLS, or on the machine of the node."
         } else {
             ""
         };
-        let (layout, again) = (Layout::bare(&namespace), String::new());
+        let (layout, again) = (Layout::bare(&namespace, ""), String::new());
         Ok(Self { layout, action: action.text(), closed, again, refused: refused.into() })
     }
 }
 
 /// Why a browser that has signed in is asked again; empty if it has not.
-fn again<S: LockService>(shared: &Shared<S>, parts: &Parts, arrival: &Arrival) -> String {
+fn again<S: LockService>(shared: &Shared<S>, arrival: &Arrival) -> String {
     let Some(cookie) = &arrival.cookie else { return String::new() };
     let now = shared.clock.now();
     let Some(sign_in) = shared.sign_ins.find(cookie, now) else {
         return "Your sign-in has ended: it lasts 12 hours, and a node that restarts forgets it.".to_owned();
     };
-    if let Err(error) = known(shared, parts, sign_in.token) {
+    if let Err(error) = known(shared, arrival, sign_in.token) {
         return format!("Your sign-in has ended: {}. Sign in with another token.", reason(error));
     }
     let acts = arrival.field("next").is_some_and(|next| ["/ask?", "/break?"].iter().any(|act| next.starts_with(act)));
@@ -78,10 +76,9 @@ pub(super) async fn form<S: LockService>(
     State(shared): State<Arc<Shared<S>>>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let (parts, _) = request.into_parts();
-    let arrival = Arrival::new(&parts, &shared)?;
+    let arrival = Arrival::new(&request.into_parts().0, &shared)?;
     let screen = Screen::new(&shared, &arrival, "")?;
-    Ok(html(StatusCode::OK, &Screen { again: again(&shared, &parts, &arrival), ..screen }))
+    Ok(html(StatusCode::OK, &Screen { again: again(&shared, &arrival), ..screen }))
 }
 
 /// Signs in with the token of a form.
@@ -98,7 +95,7 @@ pub(super) async fn sign_in<S: LockService>(
         answer.extensions_mut().insert(RefusedByPort(code));
         Ok(answer)
     };
-    if !shared.service.knows_callers() || arrival.exposed {
+    if !shared.service.knows_callers() || arrival.connection.exposed {
         return refused(ErrorCode::NotPermitted, StatusCode::FORBIDDEN, String::new());
     }
     let form = Form::read(&arrival, &parts.headers, body).await?;
@@ -110,14 +107,14 @@ pub(super) async fn sign_in<S: LockService>(
             return refused(ErrorCode::Invalid, StatusCode::UNAUTHORIZED, why);
         }
     };
-    let from = arrival.from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let from = arrival.connection.from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.ip());
     if let Err(wait) = shared.failures.permit(from, shared.clock.now()) {
         let most = limits::SIGN_IN_TRIES_MAX;
         let wait = span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let why = format!("{from} has sent {most} unknown tokens within a minute: try again in {wait}.");
         return refused(ErrorCode::Overloaded, StatusCode::TOO_MANY_REQUESTS, why);
     }
-    match known(&shared, &parts, token) {
+    match known(&shared, &arrival, token) {
         Ok(()) => {
             shared.failures.succeeded(from);
             Ok(signed_in(&shared, &arrival, token))
@@ -133,10 +130,10 @@ fn reason(error: ServiceError) -> String {
 }
 
 /// Checks that the cluster knows a token.
-fn known<S: LockService>(shared: &Shared<S>, parts: &Parts, token: TokenHash) -> Result<(), ServiceError> {
-    let connection = parts.extensions.get::<ConnectionInfo>();
-    let source = Source::Connection(connection.map_or(0, ConnectionInfo::id));
-    shared.service.for_caller(source, connection.and_then(|known| known.from), || Ok(Who::Token(token))).map(drop)
+fn known<S: LockService>(shared: &Shared<S>, arrival: &Arrival, token: TokenHash) -> Result<(), ServiceError> {
+    let connection = &arrival.connection;
+    let source = Source::Connection(connection.id());
+    shared.service.for_caller(source, connection.from, || Ok(Who::Token(token))).map(drop)
 }
 
 fn signed_in<S: LockService>(shared: &Shared<S>, arrival: &Arrival, token: TokenHash) -> Response {
@@ -153,8 +150,9 @@ fn signed_in<S: LockService>(shared: &Shared<S>, arrival: &Arrival, token: Token
 /// Returns the header that sets the cookie of this node.
 fn set_cookie<S>(shared: &Shared<S>, arrival: &Arrival, cookie: &str, seconds: u64) -> String {
     let name = cookie_name(shared.info.node);
-    // On a connection in plain text a browser refuses a cookie with `Secure`, or does not return it.
-    let secure = if arrival.plain { "" } else { "; Secure" };
+    // On a connection in plain text, which a port with TLS may accept, a browser refuses a cookie with `Secure`, or
+    // does not return it.
+    let secure = if arrival.connection.plain { "" } else { "; Secure" };
     format!("{name}={cookie}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
@@ -193,6 +191,7 @@ mod tests {
 
     use super::*;
     use crate::auth::new_token;
+    use crate::net::ConnectionInfo;
     use crate::testing::{Cluster, ClusterOptions};
 
     /// On a connection that others may read, a token is refused and a cookie ignored. Over TLS, the cookie that a

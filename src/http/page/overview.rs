@@ -186,7 +186,7 @@ mod tests {
     fn older_records_may_exist() {
         let shown = |more_records| {
             let screen = Screen {
-                layout: Layout::bare(&Namespace::default()),
+                layout: Layout::bare(&Namespace::default(), ""),
                 commands: Commands { cli: String::new(), curl: String::new() },
                 figures: Vec::new(),
                 nodes: Vec::new(),

@@ -110,7 +110,7 @@ impl IntoResponse for Refused {
             Refused::Moved(to) => return (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response(),
             Refused::Shown(shown) => *shown,
         };
-        let mut layout = Layout::bare(&Namespace::default());
+        let mut layout = Layout::bare(&Namespace::default(), "");
         if sign_in {
             layout.sign_in = Some(Link::new("/login", &Namespace::default()).text());
         }

@@ -1,6 +1,5 @@
 //! A request for a screen: its caller, namespace and fields, and what the screen needs of the node.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use askama::Template;
@@ -36,13 +35,7 @@ pub(super) struct Visit<S> {
 pub(super) struct Arrival {
     pub(super) fields: Vec<(String, String)>,
     pub(super) cookie: Option<String>,
-    pub(super) from: Option<IpAddr>,
-    /// Whether others may read what is sent.
-    pub(super) exposed: bool,
-    /// Whether the connection is in plain text, which a port with TLS may accept.
-    pub(super) plain: bool,
-    /// Whether the caller has shown a certificate.
-    certified: bool,
+    pub(super) connection: ConnectionInfo,
     /// Whether the browser says that a page of this port sent the request.
     pub(super) own_page: bool,
     /// The path and query, to return to.
@@ -52,7 +45,9 @@ pub(super) struct Arrival {
 
 impl Arrival {
     pub(super) fn new<S>(parts: &Parts, shared: &Shared<S>) -> Result<Self, Refused> {
-        let connection = connection(parts)?;
+        let connection: Option<&ConnectionInfo> = parts.extensions.get();
+        let unknown = || ServiceError::Internal("the connection is not known".to_owned());
+        let connection = connection.cloned().ok_or_else(unknown)?;
         let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let name = cookie_name(shared.info.node);
         let cookies = text(COOKIE).unwrap_or_default().split(';');
@@ -62,10 +57,7 @@ impl Arrival {
         Ok(Self {
             fields: fields(query.as_bytes())?,
             cookie: cookie.map(|(_, value)| value.to_owned()).filter(|_| !connection.exposed),
-            from: connection.from.map(|from| from.ip()),
-            exposed: connection.exposed,
-            plain: connection.plain,
-            certified: connection.proven.is_some(),
+            connection,
             // A request with another origin, or from another site, does not get here.
             own_page: parts.headers.contains_key("origin") || site == Some(&b"same-origin"[..]),
             path: parts.uri.path_and_query().map_or("/".to_owned(), ToString::to_string),
@@ -88,17 +80,12 @@ pub(super) fn cookie_name(node: u64) -> String {
     format!("lockkeeper-node-{node}")
 }
 
-fn connection(parts: &Parts) -> Result<&ConnectionInfo, Refused> {
-    let known = parts.extensions.get::<ConnectionInfo>();
-    known.ok_or_else(|| ServiceError::Internal("the connection is not known".to_owned()).into())
-}
-
 impl<S: LockService> FromRequestParts<Arc<Shared<S>>> for Visit<S> {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared<S>>) -> Result<Self, Refused> {
         let arrival = Arrival::new(parts, shared)?;
-        let connection = connection(parts)?;
+        let connection = &arrival.connection;
         let now = shared.clock.now();
         let sign_in = arrival.cookie.as_ref().and_then(|cookie| shared.sign_ins.find(cookie, now));
         let shown = || match &sign_in {
@@ -108,7 +95,7 @@ impl<S: LockService> FromRequestParts<Arc<Shared<S>>> for Visit<S> {
         let service = shared.service.for_caller(Source::Connection(connection.id()), connection.from, shown);
         let service = service.map_err(|error| {
             let unknown = matches!(error, ServiceError::Unauthenticated { .. });
-            if unknown && parts.method == Method::GET && !arrival.exposed {
+            if unknown && parts.method == Method::GET && !connection.exposed {
                 return Refused::Moved(sign_in_link(&arrival.path));
             }
             error.into()
@@ -162,7 +149,7 @@ impl<S: LockService> Visit<S> {
             host: self.arrival.host.clone(),
             namespace: self.namespace.clone(),
             proves: self.shared.service.knows_callers(),
-            certified: self.arrival.certified,
+            certified: self.arrival.connection.proven.is_some(),
         }
     }
 
@@ -177,7 +164,7 @@ impl<S: LockService> Visit<S> {
         };
         let may_sign_in = self.shared.service.knows_callers() && signed_in.is_none();
         let sign_in = may_sign_in.then(|| sign_in_link(&self.arrival.path));
-        let bare = Layout::bare(&self.namespace).of(screen);
+        let bare = Layout::bare(&self.namespace, screen);
         Ok(Layout { live: true, cluster: status.cluster, state, sign_in, signed_in, ..bare })
     }
 
