@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::net::network;
 
 /// The last failures of each network, the oldest first.
@@ -23,35 +23,28 @@ impl Failures {
     /// The network has failed too often. Returns how long it must wait.
     pub(super) fn permit(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
         let (network, window) = (network(from), Duration::from_millis(limits::SIGN_IN_TRY_MS));
-        self.with(|known| {
-            let failed = known.entry(network).or_default();
-            while failed.front().is_some_and(|at| window <= now.since(*at)) {
-                failed.pop_front();
-            }
-            if let Some(first) = failed.front().filter(|_| limits::SIGN_IN_TRIES_MAX <= failed.len()) {
-                return Err(window.saturating_sub(now.since(*first)));
-            }
-            failed.push_back(now);
-            if limits::SIGN_IN_NETWORKS_MAX < known.len() {
-                let silent = known.iter().min_by_key(|(_, failed)| failed.back().copied()).map(|(of, _)| *of);
-                silent.map(|network| known.remove(&network));
-            }
-            Ok(())
-        })
+        let mut known = self.0.lock();
+        let failed = known.entry(network).or_default();
+        while failed.front().is_some_and(|at| window <= now.since(*at)) {
+            failed.pop_front();
+        }
+        if let Some(first) = failed.front().filter(|_| limits::SIGN_IN_TRIES_MAX <= failed.len()) {
+            return Err(window.saturating_sub(now.since(*first)));
+        }
+        failed.push_back(now);
+        if limits::SIGN_IN_NETWORKS_MAX < known.len() {
+            let silent = known.iter().min_by_key(|(_, failed)| failed.back().copied()).map(|(of, _)| *of);
+            silent.map(|network| known.remove(&network));
+        }
+        Ok(())
     }
 
     /// Forgets the last try of a network, because it has signed in.
     pub(super) fn succeeded(&self, from: IpAddr) {
-        self.with(|known| {
-            let network = network(from);
-            if known.get_mut(&network).is_some_and(|failed| failed.pop_back().is_some() && failed.is_empty()) {
-                known.remove(&network);
-            }
-        });
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<IpAddr, VecDeque<Instant>>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let (mut known, network) = (self.0.lock(), network(from));
+        if known.get_mut(&network).is_some_and(|failed| failed.pop_back().is_some() && failed.is_empty()) {
+            known.remove(&network);
+        }
     }
 }
 
@@ -94,7 +87,7 @@ mod tests {
             assert_eq!(failures.permit(host(1), clock.now()), Ok(()));
             failures.succeeded(host(1));
         }
-        assert!(failures.with(|known| known.is_empty()));
+        assert!(failures.0.lock().is_empty());
         assert_eq!(tries(&failures, host(1), clock.now()), limits::SIGN_IN_TRIES_MAX);
     }
 
@@ -107,7 +100,7 @@ mod tests {
             clock.advance(Duration::from_millis(1));
             assert_eq!(failures.permit(host(number), clock.now()), Ok(()), "{number}");
         }
-        assert_eq!(failures.with(|known| known.len()), limits::SIGN_IN_NETWORKS_MAX);
+        assert_eq!(failures.0.lock().len(), limits::SIGN_IN_NETWORKS_MAX);
         let newest = host(3 * limits::SIGN_IN_NETWORKS_MAX as u32);
         assert_eq!(tries(&failures, newest, clock.now()), limits::SIGN_IN_TRIES_MAX - 1);
     }

@@ -2,13 +2,13 @@
 //! and the time that log time lacks.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant as TokioInstant;
 
 use crate::http::scrape::{Render, Scrape};
 use crate::limits;
+use crate::mutex::Mutex;
 use crate::service::REFUSALS;
 
 /// The measured histograms: waits of grants in all namespaces, commits of this leader, and syncs of this node's disk.
@@ -54,7 +54,7 @@ impl Measures {
 
     /// Returns what was measured in the last minute, or since the node started if the page was not shown before.
     pub(super) fn read(&self) -> Measured {
-        let (mut kept, now) = (self.kept.lock().unwrap_or_else(PoisonError::into_inner), TokioInstant::now());
+        let (mut kept, now) = (self.kept.lock(), TokioInstant::now());
         let newest = Duration::from_millis(limits::SUMMARY_MS);
         if let Some((_, measured)) = kept.last.filter(|(at, _)| now - *at < newest) {
             return measured;

@@ -3,7 +3,6 @@
 //! The cookie of a browser is a random secret of this node, not the token. The node remembers only its hash.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -11,6 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::auth::TokenHash;
 use crate::clock::{Clock, Instant};
 use crate::limits;
+use crate::mutex::Mutex;
 
 /// The sign-ins of one node, by the hashes of their cookies.
 #[derive(Debug, Default)]
@@ -48,40 +48,34 @@ impl SignIn {
 }
 
 impl SignIns {
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<[u8; 32], SignIn>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// Remembers a sign-in, and returns its cookie. The oldest one with the same token ends if there are too many, and
     /// the oldest of all only if there are too many of other tokens.
     pub(super) fn open(&self, token: TokenHash, clock: &dyn Clock) -> String {
         let cookie = format!("{:032x}{:032x}", clock.random_u128(), clock.random_u128());
         let sign_in = SignIn { token, since: clock.now(), form_key: clock.random_u128() };
-        self.with(|open| {
-            let own = open.values().filter(|sign_in| sign_in.token == token).count();
-            let too_many = limits::SIGN_INS_OF_A_TOKEN_MAX <= own;
-            if too_many || limits::SIGN_INS_MAX <= open.len() {
-                let candidates = open.iter().filter(|(_, sign_in)| !too_many || sign_in.token == token);
-                let oldest = candidates.min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
-                oldest.map(|cookie| open.remove(&cookie));
-            }
-            open.insert(Sha256::digest(&cookie).into(), sign_in);
-        });
+        let mut open = self.0.lock();
+        let own = open.values().filter(|sign_in| sign_in.token == token).count();
+        let too_many = limits::SIGN_INS_OF_A_TOKEN_MAX <= own;
+        if too_many || limits::SIGN_INS_MAX <= open.len() {
+            let candidates = open.iter().filter(|(_, sign_in)| !too_many || sign_in.token == token);
+            let oldest = candidates.min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
+            oldest.map(|cookie| open.remove(&cookie));
+        }
+        open.insert(Sha256::digest(&cookie).into(), sign_in);
         cookie
     }
 
     /// Returns the sign-in of a cookie, unless it has ended.
     pub(super) fn find(&self, cookie: &str, now: Instant) -> Option<SignIn> {
         let lives = |sign_in: &SignIn| now.since(sign_in.since) < Duration::from_millis(limits::SIGN_IN_MS_MAX);
-        self.with(|open| {
-            open.retain(|_, sign_in| lives(sign_in));
-            open.get(&<[u8; 32]>::from(Sha256::digest(cookie))).cloned()
-        })
+        let mut open = self.0.lock();
+        open.retain(|_, sign_in| lives(sign_in));
+        open.get(&<[u8; 32]>::from(Sha256::digest(cookie))).cloned()
     }
 
     /// Ends the sign-in of a cookie.
     pub(super) fn close(&self, cookie: &str) {
-        self.with(|open| open.remove(&<[u8; 32]>::from(Sha256::digest(cookie))));
+        self.0.lock().remove(&<[u8; 32]>::from(Sha256::digest(cookie)));
     }
 }
 
