@@ -44,7 +44,7 @@ use crate::limits;
 use crate::model::Query;
 use crate::net::{self, Connection, ConnectionInfo, PortTls};
 use crate::rpc::{Tasks, stopped};
-use crate::service::{Freshness, LockService, ServerInfo, ServiceError, Source, who_calls};
+use crate::service::{Freshness, LockService, ServerInfo, ServiceError};
 
 #[derive(Clone)]
 struct Port<S> {
@@ -204,8 +204,7 @@ async fn metrics<S: LockService>(
     Extension(connection): Extension<ConnectionInfo>,
     headers: HeaderMap,
 ) -> Response {
-    let shown = || who_calls(headers.get(header::AUTHORIZATION).map(|shown| shown.as_bytes()), Some(&connection));
-    let caller = port.service.for_caller(Source::Connection(connection.id()), connection.from, shown);
+    let caller = api::for_caller(&port.service, &connection, &headers);
     if let Err(error) = caller.and_then(|caller| caller.permits(ClusterRight::Metrics)) {
         let status = StatusCode::from_u16(error.code().row().http).unwrap_or(StatusCode::FORBIDDEN);
         let demand = [(header::WWW_AUTHENTICATE, "Bearer")];

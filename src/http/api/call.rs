@@ -138,6 +138,16 @@ pub(super) struct Api<S> {
     pub(super) description: Value,
 }
 
+/// Returns the service for the caller that the connection or the headers prove.
+pub(in crate::http) fn for_caller<S: LockService>(
+    service: &S,
+    connection: &ConnectionInfo,
+    headers: &HeaderMap,
+) -> Result<S, ServiceError> {
+    let shown = || who_calls(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes), Some(connection));
+    service.for_caller(Source::Connection(connection.id()), connection.from, shown)
+}
+
 /// Returns the most requests that wait, and streams: half of the connections that the port may have.
 fn polls_max(most: ConnectionsMax) -> usize {
     (connections_max(Port::Http, most) / 2).clamp(1, limits::HTTP_POLLS_MAX)
@@ -171,12 +181,6 @@ impl<S: LockService> Api<S> {
             stop,
             description,
         })
-    }
-
-    /// Returns the service for the caller that the connection or the headers prove.
-    pub(super) fn for_caller(&self, connection: &ConnectionInfo, headers: &HeaderMap) -> Result<S, ServiceError> {
-        let shown = || who_calls(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes), Some(connection));
-        self.service.for_caller(Source::Connection(connection.id()), connection.from, shown)
     }
 
     pub(super) fn retry(&self) -> Retry {

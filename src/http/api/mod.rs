@@ -35,6 +35,7 @@ use tokio::sync::watch::Receiver;
 
 use self::acquire_body::AcquireBody;
 use self::alter::{DowngradeBody, ResumeBody, UpgradeBody, ValueBody};
+pub(super) use self::call::for_caller;
 use self::call::{Api, Call, RequestContext};
 use self::cluster::{ErrorsQuery, MembersQuery, OpenApiQuery, StatusQuery};
 use self::hold::body::HoldBody;
@@ -119,7 +120,7 @@ impl Asked {
     /// Recognizes the caller, and reads the names in the path. The outer error is that of a caller that is not
     /// recognized.
     fn caller<S: LockService>(&self, api: &Arc<Api<S>>) -> Result<Result<RequestContext<S>, Failed>, Failed> {
-        let service = api.for_caller(&self.connection, &self.headers)?;
+        let service = for_caller(&api.service, &self.connection, &self.headers)?;
         // The text of a rejection has the name of the parameter in backticks.
         let unreadable = |rejection: &RawPathParamsRejection| {
             let text = rejection.body_text();
