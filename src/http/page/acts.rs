@@ -106,7 +106,6 @@ impl Act {
     }
 
     fn screen<S: LockService>(&self, visit: &Visit<S>, layout: Layout) -> Screen {
-        let about = self.about();
         let (name, token) = (self.lock.name.to_string(), self.token.to_string());
         let action = visit.link(&format!("/{}", self.word())).with("lock", &name).with("token", &token).text();
         Screen {
@@ -114,7 +113,7 @@ impl Act {
             breaks: self.breaks,
             lock_link: Link::lock(&self.lock.namespace, &self.lock.name).text(),
             action,
-            secret: self.sign_in.form_secret(&about.each_ref().map(|text| &**text)),
+            secret: self.sign_in.form_secret(&self.about()),
             why: String::new(),
             why_max: limits::REASON_BYTES_MAX,
             report: None,
@@ -183,8 +182,7 @@ async fn act<S: LockService>(
 ) -> Result<Response, Refused> {
     let act = Act::new(&visit, breaks)?;
     let form = Form::read(&visit.arrival, &headers, body).await?;
-    let about = act.about();
-    if !act.sign_in.proves(&about.each_ref().map(|text| &**text), form.field("secret")) {
+    if !act.sign_in.proves(&act.about(), form.field("secret")) {
         let why = "the form is not one that this sign-in was shown for this grant";
         let next = "Open the form again from the page of the lock.";
         return Err(Refused::new(StatusCode::FORBIDDEN, why, next).counted(ErrorCode::NotPermitted));

@@ -32,9 +32,10 @@ impl SignIn {
     }
 
     /// Returns the secret of a form. It is bound to this sign-in, and to everything that the form is about.
-    pub(super) fn form_secret(&self, about: &[&str]) -> String {
+    pub(super) fn form_secret(&self, about: &[impl AsRef<str>]) -> String {
         let mut hash = Sha256::new_with_prefix(self.form_key.to_be_bytes());
         for text in about {
+            let text: &str = text.as_ref();
             hash.update(text.len().to_be_bytes());
             hash.update(text);
         }
@@ -42,7 +43,7 @@ impl SignIn {
     }
 
     /// Whether a form sent this secret. Compares hashes, so that the time says nothing about the secret.
-    pub(super) fn proves(&self, about: &[&str], sent: &str) -> bool {
+    pub(super) fn proves(&self, about: &[impl AsRef<str>], sent: &str) -> bool {
         Sha256::digest(sent) == Sha256::digest(self.form_secret(about))
     }
 }
