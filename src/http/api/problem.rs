@@ -301,7 +301,7 @@ impl Problem {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Ended {
     /// Code of the error.
-    event: &'static str,
+    pub(super) event: &'static str,
     #[serde(flatten)]
     problem: Problem,
 }
@@ -310,11 +310,6 @@ impl Ended {
     pub(super) fn new(failed: &Failed) -> Self {
         let problem = Problem::of(failed);
         Self { event: problem.error, problem }
-    }
-
-    /// Returns the code of the error.
-    pub(super) fn word(&self) -> &'static str {
-        self.event
     }
 }
 

@@ -159,7 +159,7 @@ fn server_sent<C: StreamCall>(events: Events<C::Event>, place: TakenPlace) -> Re
         }
         Err(failed) => {
             let ended = Ended::new(&failed);
-            sse::Event::default().event(ended.word()).json_data(&ended)
+            sse::Event::default().event(ended.event).json_data(&ended)
         }
     });
     let sse = Sse::new(events);

@@ -61,7 +61,7 @@ pub(super) fn problem(session: &SessionView, now: LogTime) -> Option<&'static st
     session.disconnected.then_some("disconnected").or(overdue.then_some("overdue"))
 }
 
-/// The problems of all sessions of a namespace that have one.
+/// The number of sessions of a namespace, and the problems of those that have one.
 pub(super) async fn problems<S: LockService>(
     service: &S,
     scans: &Scans,
@@ -143,11 +143,11 @@ fn likely(mut awaited: Vec<Awaited>) -> Vec<Awaited> {
     }
     let half = limits::EXPLAINED_LOCKS_MAX / 2;
     awaited.sort_by_key(|(waiting, ..)| std::cmp::Reverse(*waiting));
-    let mut found = awaited.split_off(half);
-    std::mem::swap(&mut found, &mut awaited);
-    awaited.sort_by_key(|(_, held_ms, ..)| std::cmp::Reverse(*held_ms));
-    found.extend(awaited.into_iter().take(half));
-    found
+    let mut others = awaited.split_off(half);
+    others.sort_by_key(|(_, held_ms, ..)| std::cmp::Reverse(*held_ms));
+    others.truncate(half);
+    awaited.extend(others);
+    awaited
 }
 
 /// Returns how long the first waiter of a lock has waited.
