@@ -100,7 +100,7 @@ pub(super) async fn lock<S: LockService>(visit: Visit<S>) -> Result<Response, Re
     let acts = layout.signed_in.is_some();
     let more_waiters = view.waiters.len().saturating_sub(shown);
     let name = key.name.to_string();
-    let call = Link::new("locks", &Default::default()).with("lock", &name).text();
+    let call = Link::to("locks").with("lock", &name).text();
     let screen = Screen {
         layout,
         commands: visit.target().call(&format!("show {}", operand(&name)), &call),

@@ -162,7 +162,7 @@ fn chosen(row: &LockSummary, show: ListShow, older_than_ms: u64, problem: Option
 
 fn commands<S: LockService>(visit: &Visit<S>, show: &str, prefix: &str, older_than_ms: u64) -> Commands {
     let mut cli = "ls".to_owned();
-    let mut call = Link::new("locks", &Default::default()).with_any("prefix", prefix);
+    let mut call = Link::to("locks").with_any("prefix", prefix);
     if !show.is_empty() {
         cli += &format!(" --{show}");
         call = call.with("show", show);

@@ -112,7 +112,7 @@ impl IntoResponse for Refused {
         };
         let mut layout = Layout::bare(&Namespace::default(), "");
         if sign_in {
-            layout.sign_in = Some(Link::new("/login", &Namespace::default()).text());
+            layout.sign_in = Some(Link::to("/login").text());
         }
         let title = match status {
             StatusCode::CONFLICT => "Nothing was done",

@@ -88,9 +88,14 @@ pub(super) fn mode(mode: Mode) -> String {
 pub(super) struct Link(String);
 
 impl Link {
+    /// The link to a path for which the namespace does not matter, or which has it.
+    pub(super) fn to(path: &str) -> Self {
+        Self(path.to_owned())
+    }
+
     /// The link to a screen. The usual namespace is left out.
     pub(super) fn new(path: &str, namespace: &Namespace) -> Self {
-        let link = Self(path.to_owned());
+        let link = Self::to(path);
         if *namespace == Namespace::default() { link } else { link.with("ns", namespace.as_str()) }
     }
 

@@ -107,7 +107,7 @@ impl<S: LockService> FromRequestParts<Arc<Shared<S>>> for Visit<S> {
 
 /// Returns the link to the form that signs in, and then returns to a screen.
 pub(super) fn sign_in_link(path: &str) -> String {
-    Link::new("/login", &Namespace::default()).with("next", path).text()
+    Link::to("/login").with("next", path).text()
 }
 
 impl<S: LockService> Visit<S> {
