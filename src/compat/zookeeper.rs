@@ -19,38 +19,25 @@ use crate::client::{ClientError, HoldState, LockGuard, LockRequest, Session};
 use crate::model::FencingToken;
 use crate::service::LockService;
 
-/// The waiter that a release wakes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// The waiter that has waited longest.
-    Fair,
-    /// Any waiter, or a new request.
-    Unfair,
-}
-
 /// A lock under a path, for one client. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct WriteLock<S: LockService> {
     session: Session<S>,
     path: String,
-    order: Order,
+    fair: bool,
     node: Option<LockGuard>,
 }
 
 impl<S: LockService> WriteLock<S> {
     /// Creates a lock that is granted in the order of requests. A release wakes only the next waiter.
     pub fn fair(session: &Session<S>, path: &str) -> Self {
-        Self::new(session, path, Order::Fair)
+        Self { session: session.clone(), path: path.to_owned(), fair: true, node: None }
     }
 
     /// Creates a lock that a new request may get before earlier waiters, which can therefore starve. A release wakes
     /// only one waiter. An unfair request never gets the lock before a fair waiter of the same path.
     pub fn unfair(session: &Session<S>, path: &str) -> Self {
-        Self::new(session, path, Order::Unfair)
-    }
-
-    fn new(session: &Session<S>, path: &str, order: Order) -> Self {
-        Self { session: session.clone(), path: path.to_owned(), order, node: None }
+        Self { fair: false, ..Self::fair(session, path) }
     }
 
     /// Waits for the lock as long as the session lives. If this value already holds it, returns the same token again.
@@ -105,10 +92,7 @@ impl<S: LockService> WriteLock<S> {
 
     fn request(&self) -> LockRequest<S> {
         let request = self.session.lock(&self.path);
-        match self.order {
-            Order::Fair => request,
-            Order::Unfair => request.unfair(),
-        }
+        if self.fair { request } else { request.unfair() }
     }
 
     async fn enter(&mut self, request: LockRequest<S>) -> Result<FencingToken, ClientError> {

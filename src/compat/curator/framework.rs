@@ -13,15 +13,10 @@ use crate::service::LockService;
 /// The next call replaces a session that was lost; the holds of the lost session stay lost.
 #[derive(Debug, Clone)]
 pub struct CuratorFramework<S: LockService> {
-    connection: Arc<Connection<S>>,
-}
-
-#[derive(Debug)]
-struct Connection<S: LockService> {
     /// Its shared session is the session of the connection.
     client: Client<S>,
     /// Number of names that were allocated.
-    drawn: AtomicU64,
+    drawn: Arc<AtomicU64>,
 }
 
 /// Options of a connection. [`start`](Self::start) opens it.
@@ -53,8 +48,7 @@ impl<S: LockService> FrameworkBuilder<S> {
     /// Opens the connection with its session.
     pub async fn start(self) -> Result<CuratorFramework<S>, ClientError> {
         self.client.shared_session().await?;
-        let connection = Connection { client: self.client, drawn: AtomicU64::new(0) };
-        Ok(CuratorFramework { connection: Arc::new(connection) })
+        Ok(CuratorFramework { client: self.client, drawn: Arc::default() })
     }
 }
 
@@ -66,19 +60,19 @@ impl<S: LockService> CuratorFramework<S> {
 
     /// Returns options of another connection, to another namespace. This connection keeps its own namespace.
     pub fn using_namespace(&self, namespace: Namespace) -> FrameworkBuilder<S> {
-        FrameworkBuilder { client: self.connection.client.clone().namespace(namespace) }
+        FrameworkBuilder { client: self.client.clone().namespace(namespace) }
     }
 
     /// Returns the client that the connection uses, in the same namespace. Locks that are requested from it are in the
     /// connection's session.
     #[must_use]
     pub fn client(&self) -> &Client<S> {
-        &self.connection.client
+        &self.client
     }
 
     /// Returns the connection's session. Opens a new one if the last one was lost.
     pub async fn session(&self) -> Result<Session<S>, ClientError> {
-        self.connection.client.shared_session().await
+        self.client.shared_session().await
     }
 
     /// Returns a task with a name that is unique in this connection.
@@ -89,7 +83,7 @@ impl<S: LockService> CuratorFramework<S> {
 
     /// Returns a name that is unique in this connection.
     pub(super) fn draw(&self, kind: &str) -> String {
-        format!("{kind}-{}", self.connection.drawn.fetch_add(1, Ordering::Relaxed) + 1)
+        format!("{kind}-{}", self.drawn.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
 

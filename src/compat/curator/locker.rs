@@ -11,21 +11,15 @@ use crate::service::LockService;
 pub struct Locker<S: LockService> {
     mutex: InterProcessMutex<S>,
     task: Task,
-    owed: Owed,
-}
-
-/// Whether dropping it must release the mutex.
-#[derive(Debug, PartialEq, Eq)]
-enum Owed {
-    Release,
-    Nothing,
+    /// Whether dropping it must release the mutex.
+    open: bool,
 }
 
 impl<S: LockService> Locker<S> {
     /// Waits for the mutex.
     pub async fn new(mutex: &InterProcessMutex<S>, task: &Task) -> Result<Self, CuratorError> {
         mutex.acquire(task).await?;
-        Ok(Self { mutex: mutex.clone(), task: task.clone(), owed: Owed::Release })
+        Ok(Self { mutex: mutex.clone(), task: task.clone(), open: true })
     }
 
     /// Waits for at most this duration. Returns `None` if the mutex was not free in time.
@@ -35,19 +29,19 @@ impl<S: LockService> Locker<S> {
         wait: Duration,
     ) -> Result<Option<Self>, CuratorError> {
         let acquired = mutex.acquire_within(task, wait).await?;
-        Ok(acquired.then(|| Self { mutex: mutex.clone(), task: task.clone(), owed: Owed::Release }))
+        Ok(acquired.then(|| Self { mutex: mutex.clone(), task: task.clone(), open: true }))
     }
 
     /// Releases the mutex and returns the result.
     pub async fn close(mut self) -> Result<(), CuratorError> {
-        self.owed = Owed::Nothing;
+        self.open = false;
         self.mutex.release(&self.task).await
     }
 }
 
 impl<S: LockService> Drop for Locker<S> {
     fn drop(&mut self) {
-        if self.owed == Owed::Release {
+        if self.open {
             // The guard is dropped first, so its release has begun when the call of the release ends.
             drop(self.mutex.take(&self.task));
         }

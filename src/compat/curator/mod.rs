@@ -9,12 +9,12 @@
 
 mod error;
 mod framework;
-mod held;
 mod latch;
 mod locker;
 mod multi;
 mod mutex;
 mod read_write;
+mod releases;
 mod revoker;
 mod semaphore;
 mod semaphore_mutex;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::in_time;
-use super::held::Held;
+use super::releases::Held;
 use super::{CuratorError, CuratorFramework};
-use crate::client::{HoldState, HoldWatch, LockGuard, SetGuard, SetRequest};
+use crate::client::{HoldWatch, SetRequest};
 use crate::model::FencingToken;
 use crate::service::LockService;
 
@@ -19,7 +19,7 @@ pub struct InterProcessMultiLock<S: LockService> {
     curator: CuratorFramework<S>,
     paths: Arc<[String]>,
     owner: Arc<str>,
-    held: Arc<Held<SetGuard>>,
+    held: Arc<Held>,
 }
 
 impl<S: LockService> InterProcessMultiLock<S> {
@@ -44,40 +44,33 @@ impl<S: LockService> InterProcessMultiLock<S> {
     /// this process and other clients see the holds until the releases are answered or the session ends. Until then,
     /// another call does nothing and returns `Ok`.
     pub async fn release(&self) -> Result<(), CuratorError> {
-        let holds = |set: &SetGuard| set.guards().iter().map(LockGuard::changes).collect();
-        let Some((guard, _giving_back)) = self.held.take(holds) else {
-            let refused = || CuratorError::IllegalState { path: self.paths.join(", "), why: "it is not acquired" };
-            return self.held.is_unanswered().then_some(()).ok_or_else(refused);
-        };
-        guard.release().await?;
-        Ok(())
+        self.held.release(|| self.paths.join(", ")).await
     }
 
     /// Whether all locks are held through this value. A released lock counts as held until the cluster has answered the
     /// releases.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.held.is_held(|guard| guard.state() != HoldState::Lost)
+        self.held.is_held()
     }
 
     /// The fencing token of this path's grant, while all locks are held.
     #[must_use]
     pub fn token(&self, path: &str) -> Option<FencingToken> {
-        self.held.of(|guard| guard.token(path).filter(|_| guard.state() != HoldState::Lost))
+        self.held.token(path)
     }
 
     /// A watch of this path's hold, for its loss and for requests to release it. The lock is lost as soon as one of its
     /// paths is lost.
     #[must_use]
     pub fn watch(&self, path: &str) -> Option<HoldWatch> {
-        self.held.of(|guard| guard.guards().iter().find(|one| one.name().as_str() == path).map(LockGuard::watch))
+        self.held.watch(path)
     }
 
     async fn enter(&self, wait: impl FnOnce(SetRequest<S>) -> SetRequest<S>) -> Result<(), CuratorError> {
         let session = self.curator.session().await?;
         let request = session.locks(self.paths.iter().map(String::as_str)).owner(&self.owner);
-        let guard = wait(request).acquire().await?;
-        self.held.put(guard);
+        self.held.put(wait(request).acquire().await?);
         Ok(())
     }
 }

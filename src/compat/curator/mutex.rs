@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::error::in_time;
+use super::releases::{ReleaseCall, Releases};
 use super::revoker::{Listener, Revocation, listen};
 use super::{CuratorError, CuratorFramework, Task};
 use crate::client::{ClientError, HoldState, HoldWatch, LockGuard, LockRequest};
@@ -28,33 +29,22 @@ pub struct InterProcessMutex<S: LockService> {
 
 #[derive(Default)]
 struct Shared {
-    entered: BTreeMap<Task, Entered>,
+    /// The guards of each task's acquisitions; never an empty list.
+    entered: BTreeMap<Task, Vec<LockGuard>>,
+    releases: Releases<Task>,
     listener: Option<Listener>,
     /// One task for each hold while a listener is set. Each task ends with its hold.
     listening: JoinSet<()>,
-    /// The acquisitions whose release was not answered before its call returned. They count as held until the cluster
-    /// has answered.
-    unanswered: Vec<(Task, HoldWatch)>,
-}
-
-/// The acquisitions of one task.
-#[derive(Default)]
-struct Entered {
-    guards: Vec<LockGuard>,
-    /// Number of calls of `release` in progress. The mutex counts as held until they return.
-    giving_back: usize,
-}
-
-impl Entered {
-    fn is_held(&self) -> bool {
-        0 < self.giving_back || self.guards.last().is_some_and(|guard| guard.state() != HoldState::Lost)
-    }
 }
 
 impl Shared {
-    /// Whether a release of such a task continues without its call.
-    fn is_unanswered(&self, of: impl Fn(&Task) -> bool) -> bool {
-        self.unanswered.iter().any(|(task, hold)| of(task) && hold.is_changing())
+    /// The guard of a task's newest acquisition.
+    fn guard(&self, task: &Task) -> Option<&LockGuard> {
+        self.entered.get(task)?.last()
+    }
+
+    fn is_held_by(&self, task: &Task) -> bool {
+        self.guard(task).is_some_and(|guard| guard.state() != HoldState::Lost)
     }
 }
 
@@ -83,9 +73,9 @@ impl<S: LockService> InterProcessMutex<S> {
     /// release, and this process and other clients see the hold until the release is answered or the session ends.
     /// Until then, a further call of the task does nothing and returns `Ok`.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
-        let Some((guard, _giving_back)) = self.take(task) else {
+        let Some((guard, _call)) = self.take(task) else {
             let refused = || CuratorError::IllegalMonitorState { path: self.path.to_string() };
-            return self.shared.lock().is_unanswered(|of| of == task).then_some(()).ok_or_else(refused);
+            return self.shared.lock().releases.is_unanswered(|of| of == task).then_some(()).ok_or_else(refused);
         };
         guard.release().await?;
         Ok(())
@@ -96,7 +86,7 @@ impl<S: LockService> InterProcessMutex<S> {
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         let shared = self.shared.lock();
-        shared.entered.values().any(Entered::is_held) || shared.is_unanswered(|_| true)
+        shared.entered.keys().any(|task| shared.is_held_by(task)) || shared.releases.is_pending(|_| true)
     }
 
     /// Whether this task holds the mutex (`isOwnedByCurrentThread`). Like
@@ -104,21 +94,21 @@ impl<S: LockService> InterProcessMutex<S> {
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
         let shared = self.shared.lock();
-        shared.entered.get(task).is_some_and(Entered::is_held) || shared.is_unanswered(|of| of == task)
+        shared.is_held_by(task) || shared.releases.is_pending(|of| of == task)
     }
 
     /// The fencing token of this task's hold, which is the same for all its acquisitions.
     #[must_use]
     pub fn token(&self, task: &Task) -> Option<FencingToken> {
         let shared = self.shared.lock();
-        let guard = shared.entered.get(task)?.guards.last()?;
+        let guard = shared.guard(task)?;
         (guard.state() != HoldState::Lost).then(|| guard.token())
     }
 
     /// A watch of this task's hold, for its loss and for requests to release it.
     #[must_use]
     pub fn watch(&self, task: &Task) -> Option<HoldWatch> {
-        self.shared.lock().entered.get(task)?.guards.last().map(LockGuard::watch)
+        self.shared.lock().guard(task).map(LockGuard::watch)
     }
 
     /// The holders and waiters, in order.
@@ -146,52 +136,32 @@ impl<S: LockService> InterProcessMutex<S> {
         let request = session.lock(&self.path).owner(task.name()).reentry(Reentry::Count);
         let guard = wait(request).acquire().await?;
         let mut shared = self.shared.lock();
-        let outermost = shared.entered.get(task).is_none_or(|entered| entered.guards.is_empty());
+        let outermost = !shared.entered.contains_key(task);
         if let Some(listener) = shared.listener.clone().filter(|_| outermost) {
             while shared.listening.try_join_next().is_some() {}
             shared.listening.spawn(listen(guard.watch(), task.clone(), listener));
         }
-        shared.entered.entry(task.clone()).or_default().guards.push(guard);
+        shared.entered.entry(task.clone()).or_default().push(guard);
         Ok(())
     }
 
     fn lost(&self, task: &Task) -> Option<ClientError> {
         let shared = self.shared.lock();
-        let guard = shared.entered.get(task)?.guards.last()?;
+        let guard = shared.guard(task)?;
         let lost = guard.state() == HoldState::Lost;
         lost.then(|| ClientError::SessionLost { session: guard.session(), reason: None, why: None })
     }
 
-    /// Takes the newest acquisition of a task out for its release, whose call ends when the second value is dropped.
-    pub(super) fn take<'a>(&'a self, task: &'a Task) -> Option<(LockGuard, GivingBack<'a>)> {
-        let mut shared = self.shared.lock();
-        let entered = shared.entered.get_mut(task)?;
-        let guard = entered.guards.pop()?;
-        entered.giving_back += 1;
-        let hold = guard.changes();
-        Some((guard, GivingBack { shared: &self.shared, task, hold }))
-    }
-}
-
-/// The call of a release.
-pub(super) struct GivingBack<'a> {
-    shared: &'a Mutex<Shared>,
-    task: &'a Task,
-    hold: HoldWatch,
-}
-
-impl Drop for GivingBack<'_> {
-    fn drop(&mut self) {
-        let mut shared = self.shared.lock();
-        shared.unanswered.retain(|(_, hold)| hold.is_changing());
-        if self.hold.is_changing() {
-            shared.unanswered.push((self.task.clone(), self.hold.clone()));
+    /// Takes the newest acquisition of a task out for its release. The call must be dropped after the guard.
+    pub(super) fn take(&self, task: &Task) -> Option<(LockGuard, ReleaseCall)> {
+        let Shared { entered, releases, .. } = &mut *self.shared.lock();
+        let guards = entered.get_mut(task)?;
+        let guard = guards.pop()?;
+        if guards.is_empty() {
+            entered.remove(task);
         }
-        let Some(entered) = shared.entered.get_mut(self.task) else { return };
-        entered.giving_back -= 1;
-        if entered.guards.is_empty() && entered.giving_back == 0 {
-            shared.entered.remove(self.task);
-        }
+        let call = releases.begin(task, [guard.changes()]);
+        Some((guard, call))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::in_time;
+use super::releases::{ReleaseCall, Releases};
 use super::{CuratorError, CuratorFramework, Task};
 use crate::client::{ClientError, HoldState, HoldWatch, LockGuard, LockRequest};
 use crate::compat::Participant;
@@ -30,10 +31,14 @@ pub struct InterProcessReadWriteLock<S: LockService> {
 struct Both<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
-    entered: Mutex<BTreeMap<Task, Entered>>,
-    /// The sides whose last release was not answered before its call returned. They count as held until the cluster has
-    /// answered. Locked after `entered`.
-    unanswered: Mutex<Vec<(Task, Side, HoldWatch)>>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    entered: BTreeMap<Task, Entered>,
+    /// The last releases of a task's side, and upgrades, which change the side of readers.
+    releases: Releases<(Task, Side)>,
 }
 
 const BUSY: &str = "another call of the same task is in progress";
@@ -90,7 +95,7 @@ impl<S: LockService> InterProcessReadWriteLock<S> {
     /// Creates a lock under this path. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         let (curator, path) = (curator.clone(), path.to_owned());
-        Self { both: Arc::new(Both { curator, path, entered: Mutex::default(), unanswered: Mutex::default() }) }
+        Self { both: Arc::new(Both { curator, path, inside: Mutex::default() }) }
     }
 
     /// Returns the side of the readers.
@@ -135,11 +140,12 @@ impl<S: LockService> ReadWriteMutex<S> {
     /// session ends. Until then, a further call of the task does nothing and returns `Ok`.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let (mut changing, reads_on) = {
-            let mut all = self.both.entered.lock();
-            let entered = all.get_mut(task).filter(|entered| 0 < entered.count(self.side));
+            let Inside { entered, releases } = &mut *self.both.inside.lock();
+            let entered = entered.get_mut(task).filter(|entered| 0 < entered.count(self.side));
             let Some(entered) = entered else {
                 let refused = || CuratorError::IllegalMonitorState { path: self.both.path.clone() };
-                return self.is_unanswered(|of| of == task).then_some(()).ok_or_else(refused);
+                let is_meant = |(of, side): &(Task, Side)| of == task && *side == self.side;
+                return releases.is_unanswered(is_meant).then_some(()).ok_or_else(refused);
             };
             if entered.changing.is_some() {
                 return Err(self.both.refused(BUSY));
@@ -150,7 +156,7 @@ impl<S: LockService> ReadWriteMutex<S> {
             if !over && !reads_on {
                 return Ok(());
             }
-            (Changing::begin(&self.both, task, self.side, entered), reads_on)
+            (Changing::begin(&self.both, task, self.side, entered, releases), reads_on)
         };
         if reads_on {
             return changing.hold()?.downgrade().await.map_err(CuratorError::from);
@@ -163,32 +169,29 @@ impl<S: LockService> ReadWriteMutex<S> {
     /// cluster has answered the release.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        let entered = self.both.entered.lock();
-        entered.values().any(|entered| self.is_held(entered)) || self.is_unanswered(|_| true)
+        let Inside { entered, releases } = &*self.both.inside.lock();
+        entered.values().any(|entered| self.is_held(entered)) || releases.is_pending(|(_, side)| *side == self.side)
     }
 
     /// Whether this task holds this side. Like [`is_acquired_in_this_process`](Self::is_acquired_in_this_process) it
     /// counts releases without an answer.
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
-        let entered = self.both.entered.lock();
-        entered.get(task).is_some_and(|entered| self.is_held(entered)) || self.is_unanswered(|of| of == task)
+        let Inside { entered, releases } = &*self.both.inside.lock();
+        entered.get(task).is_some_and(|entered| self.is_held(entered))
+            || releases.is_pending(|(of, side)| of == task && *side == self.side)
     }
 
     /// The fencing token of this task's hold, if the task holds this side.
     #[must_use]
     pub fn token(&self, task: &Task) -> Option<FencingToken> {
-        let entered = self.both.entered.lock();
-        let entered = entered.get(task).filter(|entered| self.is_held(entered))?;
-        entered.hold.as_ref().map(LockGuard::token)
+        self.of_hold(task, LockGuard::token)
     }
 
     /// A watch of this task's hold, for its loss and for requests to release it, if the task holds this side.
     #[must_use]
     pub fn watch(&self, task: &Task) -> Option<HoldWatch> {
-        let entered = self.both.entered.lock();
-        let entered = entered.get(task).filter(|entered| self.is_held(entered))?;
-        entered.hold.as_ref().map(LockGuard::watch)
+        self.of_hold(task, LockGuard::watch)
     }
 
     /// Returns the holders and waiters of this side, in order.
@@ -202,10 +205,11 @@ impl<S: LockService> ReadWriteMutex<S> {
         (0 < entered.count(self.side) || entered.changing == Some(self.side)) && entered.is_alive()
     }
 
-    /// Whether the last release of this side continues without its call, for such a task.
-    fn is_unanswered(&self, of: impl Fn(&Task) -> bool) -> bool {
-        let unanswered = self.both.unanswered.lock();
-        unanswered.iter().any(|(task, side, hold)| *side == self.side && of(task) && hold.is_changing())
+    /// Reads a value from this task's hold, if the task holds this side.
+    fn of_hold<T>(&self, task: &Task, read: impl FnOnce(&LockGuard) -> T) -> Option<T> {
+        let inside = self.both.inside.lock();
+        let entered = inside.entered.get(task).filter(|entered| self.is_held(entered))?;
+        entered.hold.as_ref().map(read)
     }
 
     fn mode(&self) -> Mode {
@@ -226,8 +230,8 @@ impl<S: LockService> ReadWriteMutex<S> {
         let session = self.both.curator.session().await?;
         let request = session.lock(&self.both.path).mode(self.mode()).owner(task.name());
         let hold = wait(request).acquire().await?;
-        let mut all = self.both.entered.lock();
-        let entered = all.entry(task.clone()).or_default();
+        let mut inside = self.both.inside.lock();
+        let entered = inside.entered.entry(task.clone()).or_default();
         entered.hold = Some(hold);
         *entered.count_mut(self.side) += 1;
         Ok(())
@@ -235,8 +239,8 @@ impl<S: LockService> ReadWriteMutex<S> {
 
     /// Counts one more acquisition if the task's hold allows it. Returns whether it did.
     fn enter_again(&self, task: &Task) -> Result<bool, CuratorError> {
-        let mut all = self.both.entered.lock();
-        let Some(entered) = all.get_mut(task) else { return Ok(false) };
+        let mut inside = self.both.inside.lock();
+        let Some(entered) = inside.entered.get_mut(task) else { return Ok(false) };
         if entered.changing.is_some() {
             return Err(self.both.refused(BUSY));
         }
@@ -259,10 +263,10 @@ impl<S: LockService> ReadWriteMutex<S> {
 impl<S: LockService> Both<S> {
     async fn upgrade(&self, task: &Task, wait: Option<Duration>) -> Result<FencingToken, CuratorError> {
         let mut changing = {
-            let mut all = self.entered.lock();
-            let reader = all.get_mut(task).filter(|entered| entered.hold.is_some() && entered.writes == 0);
+            let Inside { entered, releases } = &mut *self.inside.lock();
+            let reader = entered.get_mut(task).filter(|entered| entered.hold.is_some() && entered.writes == 0);
             let Some(entered) = reader else { return Err(self.refused("only a reader is upgraded")) };
-            Changing::begin(self, task, Side::Read, entered)
+            Changing::begin(self, task, Side::Read, entered, releases)
         };
         let hold = changing.hold()?;
         let token = match wait {
@@ -282,19 +286,24 @@ impl<S: LockService> Both<S> {
 struct Changing<'a, S: LockService> {
     both: &'a Both<S>,
     task: &'a Task,
-    side: Side,
     hold: Option<LockGuard>,
-    changes: Option<HoldWatch>,
     /// Write acquisitions that the change adds.
     writes: u32,
+    _call: ReleaseCall,
 }
 
 impl<'a, S: LockService> Changing<'a, S> {
-    fn begin(both: &'a Both<S>, task: &'a Task, side: Side, entered: &mut Entered) -> Self {
+    fn begin(
+        both: &'a Both<S>,
+        task: &'a Task,
+        side: Side,
+        entered: &mut Entered,
+        releases: &mut Releases<(Task, Side)>,
+    ) -> Self {
         entered.changing = Some(side);
         let hold = entered.hold.take();
-        let changes = hold.as_ref().map(LockGuard::changes);
-        Self { both, task, side, hold, changes, writes: 0 }
+        let call = releases.begin(&(task.clone(), side), hold.as_ref().map(LockGuard::changes));
+        Self { both, task, hold, writes: 0, _call: call }
     }
 
     fn hold(&mut self) -> Result<&mut LockGuard, CuratorError> {
@@ -308,13 +317,8 @@ impl<'a, S: LockService> Changing<'a, S> {
 
 impl<S: LockService> Drop for Changing<'_, S> {
     fn drop(&mut self) {
-        let mut all = self.both.entered.lock();
-        let mut unanswered = self.both.unanswered.lock();
-        unanswered.retain(|(_, _, hold)| hold.is_changing());
-        if let Some(hold) = self.changes.take().filter(HoldWatch::is_changing) {
-            unanswered.push((self.task.clone(), self.side, hold));
-        }
-        let Some(entered) = all.get_mut(self.task) else { return };
+        let mut inside = self.both.inside.lock();
+        let Some(entered) = inside.entered.get_mut(self.task) else { return };
         entered.changing = None;
         entered.writes += self.writes;
         // An acquire that began before the task had this hold may have been granted another one since.
@@ -322,7 +326,7 @@ impl<S: LockService> Drop for Changing<'_, S> {
             entered.hold = self.hold.take();
         }
         if entered.is_over() {
-            all.remove(self.task);
+            inside.entered.remove(self.task);
         }
     }
 }

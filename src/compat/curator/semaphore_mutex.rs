@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::in_time;
-use super::held::Held;
+use super::releases::Held;
 use super::{CuratorError, CuratorFramework};
-use crate::client::{HoldState, HoldWatch, LockGuard, LockRequest};
+use crate::client::{HoldWatch, LockRequest};
 use crate::compat::Participant;
 use crate::compat::participant::participants;
 use crate::model::{FencingToken, Reentry};
@@ -19,14 +19,14 @@ pub struct InterProcessSemaphoreMutex<S: LockService> {
     curator: CuratorFramework<S>,
     path: Arc<str>,
     owner: Arc<str>,
-    lease: Arc<Held<LockGuard>>,
+    held: Arc<Held>,
 }
 
 impl<S: LockService> InterProcessSemaphoreMutex<S> {
     /// Creates a mutex under this path. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str) -> Self {
         let owner = curator.draw("mutex").into();
-        Self { curator: curator.clone(), path: path.into(), owner, lease: Arc::default() }
+        Self { curator: curator.clone(), path: path.into(), owner, held: Arc::default() }
     }
 
     /// Waits for the mutex as long as the session lives, even if this value already holds it.
@@ -45,31 +45,26 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
     /// with the release, and this process and other clients see the hold until the release is answered or the session
     /// ends. Until then, another call does nothing and returns `Ok`.
     pub async fn release(&self) -> Result<(), CuratorError> {
-        let Some((guard, _giving_back)) = self.lease.take(|guard| vec![guard.changes()]) else {
-            let refused = || CuratorError::IllegalState { path: self.path.to_string(), why: "it is not acquired" };
-            return self.lease.is_unanswered().then_some(()).ok_or_else(refused);
-        };
-        guard.release().await?;
-        Ok(())
+        self.held.release(|| self.path.to_string()).await
     }
 
     /// Whether the mutex is held through this value. A released mutex counts as held until the cluster has answered
     /// the release.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.lease.is_held(|guard| guard.state() != HoldState::Lost)
+        self.held.is_held()
     }
 
     /// The fencing token, while the mutex is held.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
-        self.lease.of(|guard| (guard.state() != HoldState::Lost).then(|| guard.token()))
+        self.held.token(&self.path)
     }
 
     /// A watch of the hold, for its loss and for requests to release it.
     #[must_use]
     pub fn watch(&self) -> Option<HoldWatch> {
-        self.lease.of(|guard| Some(guard.watch()))
+        self.held.watch(&self.path)
     }
 
     /// The holders and waiters, in order.
@@ -80,9 +75,7 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
     async fn enter(&self, wait: impl FnOnce(LockRequest<S>) -> LockRequest<S>) -> Result<(), CuratorError> {
         let session = self.curator.session().await?;
         let request = session.lock(&self.path).owner(&self.owner).reentry(Reentry::Wait);
-        let guard = wait(request).acquire().await?;
-        // The previous guard was lost; otherwise this request would not have been granted.
-        self.lease.put(guard);
+        self.held.put(wait(request).acquire().await?.into());
         Ok(())
     }
 }
