@@ -16,7 +16,7 @@ use crate::cli::error::Failure;
 use crate::client::{ClientError, HoldState, Session};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::limits::{BENCH_TURNS, RETRY_MS_MIN};
-use crate::service::{ErrorCode, LockService};
+use crate::service::LockService;
 
 /// Whether the clients let their sessions keep the holds of their own locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,6 @@ enum Holds {
 }
 
 /// The uses of one client or of all clients.
-#[derive(Default)]
 struct Tally {
     /// Uses that ended between the warm-up and the end.
     uses: u64,
@@ -34,11 +33,17 @@ struct Tally {
     latencies: Latencies,
     /// Uses of a lock while another client used it.
     violations: u64,
+    /// Number of entries that were added to the log meanwhile; `None` if no node reported it.
     log_entries: Option<u64>,
     errors: Errors,
 }
 
 impl Tally {
+    fn new() -> Self {
+        let (latencies, errors) = (Latencies::default(), Errors::default());
+        Self { uses: 0, latencies, violations: 0, log_entries: Some(0), errors }
+    }
+
     fn add(&mut self, other: Self) {
         self.uses += other.uses;
         self.latencies.add(&other.latencies);
@@ -49,30 +54,30 @@ impl Tally {
 }
 
 /// The locks of all clients: their names, and whether each is used.
-struct Locks(Vec<(String, AtomicBool)>);
+type Locks = Arc<[(String, AtomicBool)]>;
 
 /// Uses the locks with cached holds and without, in turns, each for the requested time in all.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let options = bench.options;
-    let sessions = sessions::open(&bench.clients, options.clients, options).await?;
-    let locks = (0..options.clients).map(|number| (format!("{}/{number}", bench.name), AtomicBool::new(false)));
-    let locks = Arc::new(Locks(locks.collect()));
+    let sessions = sessions::open(bench, options.clients).await?;
+    let lock = |number| (format!("{}/{number}", bench.name), AtomicBool::new(false));
+    let locks: Locks = (0..options.clients).map(lock).collect();
     let length = Duration::from_secs(u64::from(options.secs)) / BENCH_TURNS;
-    let (began, zero) = (bench.look().await, || Tally { log_entries: Some(0), ..Tally::default() });
-    let (mut cached, mut uncached) = (zero(), zero());
+    let began = bench.look().await;
+    let (mut cached, mut uncached) = (Tally::new(), Tally::new());
     for _ in 0..BENCH_TURNS {
         for (holds, tally) in [(Holds::Uncached, &mut uncached), (Holds::Cached, &mut cached)] {
-            tally.add(one_turn(bench, &sessions, &locks, holds, length).await?);
+            tally.add(one_turn(bench, &sessions, &locks, holds, length).await);
         }
     }
     let usage = bench.servers.between(&began, &bench.look().await);
     let lost_sessions = sessions::lost(&sessions);
-    let mut errors = std::mem::take(&mut cached.errors);
-    errors.add(std::mem::take(&mut uncached.errors));
-    errors.add(sessions::close(sessions).await);
     let violations = cached.violations + uncached.violations;
     let of = |tally: &Tally| UseFigures::new(tally.uses, &tally.latencies, length * BENCH_TURNS, tally.log_entries);
     let affinity = AffinityFigures::new(options.foreign, [of(&cached), of(&uncached)], violations);
+    let mut errors = cached.errors;
+    errors.add(uncached.errors);
+    errors.add(sessions::close(sessions).await);
     let figures = Figures { affinity: Some(affinity), ..Figures::default() };
     Ok(Report::new(bench, figures, usage, lost_sessions, errors))
 }
@@ -81,10 +86,10 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
 async fn one_turn<S: LockService>(
     bench: &Bench<'_, S>,
     sessions: &[Session<S>],
-    locks: &Arc<Locks>,
+    locks: &Locks,
     holds: Holds,
     length: Duration,
-) -> Result<Tally, Failure> {
+) -> Tally {
     let span = Span::from_now(bench.options.warm_up, length);
     let (done, mut clients) = (Arc::new(AtomicU64::new(0)), JoinSet::new());
     for (number, session) in sessions.iter().enumerate() {
@@ -94,20 +99,17 @@ async fn one_turn<S: LockService>(
     }
     let progress = || format!("{holds:?}: {} done", done.load(Ordering::Relaxed));
     let (first, last) = bench.watch(span, progress).await;
-    let mut all = Tally { log_entries: Some(0), ..Tally::default() };
-    while let Some(tally) = clients.join_next().await {
-        let tally = tally.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-        all.add(Tally { log_entries: Some(0), ..tally });
-    }
+    let mut all = Tally::new();
+    clients.join_all().await.into_iter().for_each(|tally| all.add(tally));
     all.log_entries = bench.servers.between(&first, &last).log_entries;
-    Ok(all)
+    all
 }
 
 /// One client, which uses one lock after another.
 struct User<S: LockService> {
     number: usize,
     session: Session<S>,
-    locks: Arc<Locks>,
+    locks: Locks,
     holds: Holds,
     /// Percentage of uses of another client's lock.
     foreign: u64,
@@ -116,7 +118,7 @@ struct User<S: LockService> {
 
 impl<S: LockService> User<S> {
     async fn run(self, span: Span) -> Tally {
-        let (clock, mut tally) = (SystemClock::new(), Tally::default());
+        let (clock, mut tally) = (SystemClock::new(), Tally::new());
         for nth in 0.. {
             let began = clock.now();
             if span.end <= began {
@@ -150,9 +152,9 @@ impl<S: LockService> User<S> {
 
     /// Uses a lock. Returns whether another client used it at the same time; `None` if the run ended during the wait.
     async fn use_once(&self, nth: u64, left: Duration) -> Result<Option<bool>, ClientError> {
-        let (own, count) = (self.number, self.locks.0.len());
+        let (own, count) = (self.number, self.locks.len());
         let lock = if is_foreign(nth, self.foreign) { other(own, nth, count) } else { own };
-        let (name, used) = &self.locks.0[lock];
+        let (name, used) = &self.locks[lock];
         let request = self.session.lock(name).wait(left);
         let request = if lock == own && self.holds == Holds::Cached { request.cached() } else { request };
         let guard = match request.acquire().await {

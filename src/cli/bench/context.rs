@@ -25,6 +25,11 @@ pub(super) struct Bench<'a, S: LockService> {
 }
 
 impl<S: LockService> Bench<'_, S> {
+    /// Returns the times of a run that begins now.
+    pub(super) fn span(&self) -> Span {
+        Span::from_now(self.options.warm_up, Duration::from_secs(u64::from(self.options.secs)))
+    }
+
     /// Shows the progress until the end of the span. Returns the usage of the servers when counting began, and at the
     /// end.
     pub(super) async fn watch(&self, span: Span, progress: impl Fn() -> String) -> (Look, Look) {

@@ -1,5 +1,7 @@
 //! The workload `drain`: all clients wait in the queue of one lock, which then passes through all of them.
 
+use std::cell::Cell;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,6 @@ use tokio::task::JoinSet;
 use super::context::Bench;
 use super::counters::{Errors, Latencies};
 use super::figures::DrainFigures;
-use super::pace::Span;
 use super::report::{Figures, Report};
 use super::sessions;
 use super::usage::Look;
@@ -41,11 +42,11 @@ struct Round {
 /// Fills and drains a queue until the time is over, with at least one round after the warm-up.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let options = bench.options;
-    let mut waiters = sessions::open(&bench.clients, options.clients + 1, options).await?;
+    let mut waiters = sessions::open(bench, options.clients + 1).await?;
     let holder = waiters.split_off(options.clients as usize);
-    let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
-    let done = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let progress = || format!("{} rounds", done.load(std::sync::atomic::Ordering::Relaxed));
+    let span = bench.span();
+    let done = Cell::new(0);
+    let progress = || format!("{} rounds", done.get());
     let work = async {
         let mut rounds = Vec::new();
         let clock = SystemClock::new();
@@ -54,7 +55,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
             let round = one_round(bench, &holder[0], &waiters).await?;
             if span.counted <= began || span.end <= clock.now() {
                 rounds.push(round);
-                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                done.set(rounds.len());
             }
         }
         Ok::<_, Failure>(rounds)
@@ -84,13 +85,16 @@ async fn one_round<S: LockService>(
     tokio::select! {
         // The semaphore is never closed.
         _ = queued.acquire_many(all) => {}
-        Some(ended) = turns.join_next() => return Err(too_early(ended)),
+        Some(ended) = turns.join_next() => {
+            ended.map_err(io::Error::from)??;
+            return Err(Failure::new(ErrorCode::Internal, "a waiter was granted a lock that another held"));
+        }
     }
     let (queueing, full, released_at) = (clock.now().since(began), bench.servers.look(), clock.now());
     held.release().await?;
     let mut seen = Vec::new();
     while let Some(ended) = turns.join_next().await {
-        seen.push(ended.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))??);
+        seen.push(ended.map_err(io::Error::from)??);
     }
     let last = seen.iter().map(|turn| turn.released).max().unwrap_or(released_at);
     let looks = [before, full, bench.servers.look()];
@@ -116,14 +120,6 @@ async fn turn<S: LockService>(
     let (granted, token) = (clock.now(), guard.token());
     guard.release().await?;
     Ok(DrainedWait { sequence: sequence.try_recv().unwrap_or_default(), token, granted, released: clock.now() })
-}
-
-fn too_early(ended: Result<Result<DrainedWait, ClientError>, tokio::task::JoinError>) -> Failure {
-    match ended {
-        Ok(Err(error)) => error.into(),
-        Ok(Ok(_)) => Failure::new(ErrorCode::Internal, "a waiter was granted a lock that another held"),
-        Err(error) => Failure::new(ErrorCode::Internal, error.to_string()),
-    }
 }
 
 fn summed<S: LockService>(bench: &Bench<'_, S>, waiters: u32, rounds: &[Round]) -> DrainFigures {

@@ -45,7 +45,13 @@ pub(super) struct PairFigures {
 }
 
 impl PairFigures {
-    pub(super) fn new(options: &BenchOptions, sample: &Sample, length: Duration, usage: &Usage) -> Self {
+    pub(super) fn new(
+        options: &BenchOptions,
+        sample: &Sample,
+        never_begun: u64,
+        length: Duration,
+        usage: &Usage,
+    ) -> Self {
         let (pairs, acquires) = (&sample.pairs, &sample.acquires);
         let [p50_us, p90_us, p99_us, p999_us] = [50.0, 90.0, 99.0, 99.9].map(|percent| pairs.us(percent));
         let max_us = pairs.max_us();
@@ -65,7 +71,7 @@ impl PairFigures {
             acquire_p50_us: acquires.us(50.0),
             acquire_p99_us: acquires.us(99.0),
             unfinished: sample.unfinished,
-            never_begun: 0,
+            never_begun,
             server_cpu_us_a_pair: usage.server_cpu_ms.map(|cpu| cpu.saturating_mul(1000) / sample.in_time.max(1)),
         }
     }

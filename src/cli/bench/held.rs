@@ -1,7 +1,6 @@
 //! The workload `held`: measures how fast many locks are taken, their memory, and their effect on pairs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -9,26 +8,26 @@ use tokio::task::JoinSet;
 use super::context::Bench;
 use super::counters::Latencies;
 use super::figures::{HeldFigures, a_second};
+use super::pairs::Ran;
 use super::report::{Figures, Report};
 use super::sessions;
 use crate::cli::error::Failure;
 use crate::client::{ClientError, LockGuard, Session};
 use crate::clock::{Clock, SystemClock};
-use crate::service::{ErrorCode, LockService};
+use crate::service::LockService;
 
 /// Takes the locks, makes pairs meanwhile, and releases the locks by closing the sessions.
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let (options, clock) = (bench.options, SystemClock::new());
-    let sessions = sessions::open(&bench.clients, options.clients, options).await?;
+    let sessions = sessions::open(bench, options.clients).await?;
     let (before, began) = (bench.servers.look(), clock.now());
     bench.output.remark(&format!("taking {} locks", options.held));
     let (guards, latencies) = take(bench, &sessions).await?;
     let (taking, after) = (clock.now().since(began), bench.servers.look());
     let grown = bench.servers.between(&before, &after);
-    let ran = bench.pairs(&sessions).await;
+    let Ran { figures, usage, mut errors } = bench.pairs(&sessions).await;
     let lost_sessions = sessions::lost(&sessions);
     let began = clock.now();
-    let mut errors = ran.sample.errors.clone();
     errors.add(sessions::close(sessions).await);
     // The guards are no longer valid, because their sessions are closed.
     drop(guards);
@@ -40,25 +39,27 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
         memory_a_lock_bytes: grown.grown_for_each(u64::from(options.held)),
         released_per_second: a_second(options.held.into(), clock.now().since(began)),
     };
-    let figures = Figures { pairs: Some(ran.pairs), held: Some(held), ..Figures::default() };
-    Ok(Report::new(bench, figures, ran.usage, lost_sessions, errors))
+    let figures = Figures { held: Some(held), ..figures };
+    Ok(Report::new(bench, figures, usage, lost_sessions, errors))
 }
 
+/// Takes the locks with all sessions at once, and measures how long each acquire takes.
 async fn take<S: LockService>(
     bench: &Bench<'_, S>,
     sessions: &[Session<S>],
 ) -> Result<(Vec<LockGuard>, Latencies), Failure> {
-    let next = Arc::new(AtomicU32::new(0));
+    let (clients, in_flight) = (bench.options.clients, bench.options.in_flight);
     let mut takers = JoinSet::new();
-    for session in sessions {
-        for _ in 0..bench.options.in_flight {
-            let names = (bench.name.clone(), Arc::clone(&next), share(bench));
-            takers.spawn(taker(session.clone(), names, bench.options.held));
+    for (session, client) in sessions.iter().zip(0..) {
+        for lane in 0..in_flight {
+            // Equal shares, because a session may hold only so many locks.
+            let numbers = (lane * clients + client..bench.options.held).step_by((clients * in_flight) as usize);
+            takers.spawn(take_in_turn(session.clone(), bench.name.clone(), numbers));
         }
     }
     let (mut guards, mut latencies) = (Vec::new(), Latencies::default());
     while let Some(taken) = takers.join_next().await {
-        for (guard, took) in taken.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?? {
+        for (guard, took) in taken.map_err(io::Error::from)?? {
             latencies.record(took);
             guards.push(guard);
         }
@@ -66,24 +67,14 @@ async fn take<S: LockService>(
     Ok((guards, latencies))
 }
 
-/// The largest number of locks that one client takes, so that all sessions hold about the same number.
-fn share<S: LockService>(bench: &Bench<'_, S>) -> usize {
-    let takers = bench.options.clients * bench.options.in_flight;
-    bench.options.held.div_ceil(takers) as usize
-}
-
-async fn taker<S: LockService>(
+/// Takes the locks with these numbers, one after the other.
+async fn take_in_turn<S: LockService>(
     session: Session<S>,
-    (name, next, share): (String, Arc<AtomicU32>, usize),
-    held: u32,
+    name: String,
+    numbers: impl Iterator<Item = u32>,
 ) -> Result<Vec<(LockGuard, Duration)>, ClientError> {
-    let clock = SystemClock::new();
-    let mut taken = Vec::with_capacity(share);
-    while taken.len() < share {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        if held <= number {
-            break;
-        }
+    let (clock, mut taken) = (SystemClock::new(), Vec::new());
+    for number in numbers {
         let began = clock.now();
         let guard = session.lock(&format!("{name}/held/{number}")).acquire().await?;
         taken.push((guard, clock.now().since(began)));

@@ -15,7 +15,6 @@ mod pairs;
 mod report;
 mod sessions;
 mod usage;
-mod workers;
 
 use super::args::Common;
 use super::connect::connect;

@@ -1,30 +1,23 @@
 //! The clients of a run: one session each, distributed over the connections. The workload `sessions` keeps many of them
 //! idle and alive.
 
-use std::time::Duration;
-
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::context::Bench;
 use super::counters::Errors;
 use super::figures::{SessionFigures, a_second};
-use super::options::BenchOptions;
-use super::pace::Span;
 use super::report::{Figures, Report};
 use crate::cli::error::Failure;
-use crate::client::{Client, ClientError, HoldState, Session};
+use crate::client::{ClientError, HoldState, Session};
 use crate::clock::{Clock, SystemClock, micros};
 use crate::limits::BENCH_OPENING_MAX;
 use crate::service::LockService;
 
 /// Opens this number of sessions, many at a time. All use the TTL of the first one, so that only one request asks the
 /// cluster for it.
-pub(super) async fn open<S: LockService>(
-    clients: &[Client<S>],
-    count: u32,
-    options: &BenchOptions,
-) -> Result<Vec<Session<S>>, ClientError> {
-    let first = clients[0].session().ttl(options.ttl).open().await?;
+pub(super) async fn open<S: LockService>(bench: &Bench<'_, S>, count: u32) -> Result<Vec<Session<S>>, ClientError> {
+    let clients = &bench.clients;
+    let first = clients[0].session().ttl(bench.options.ttl).open().await?;
     let ttl = first.ttl();
     let others = (1..count as usize).map(|number| clients[number % clients.len()].session().ttl(ttl).open());
     let mut sessions = vec![first];
@@ -56,9 +49,9 @@ pub(super) async fn close<S: LockService>(sessions: Vec<Session<S>>) -> Errors {
 pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Report, Failure> {
     let (options, clock) = (bench.options, SystemClock::new());
     let (empty, began) = (bench.servers.look(), clock.now());
-    let sessions = open(&bench.clients, options.clients, options).await?;
+    let sessions = open(bench, options.clients).await?;
     let opening = clock.now().since(began);
-    let span = Span::from_now(options.warm_up, Duration::from_secs(u64::from(options.secs)));
+    let span = bench.span();
     let progress = || format!("{} alive", sessions.len() as u64 - lost(&sessions));
     let (first, last) = bench.watch(span, progress).await;
     let (lost_sessions, ttl) = (lost(&sessions), sessions[0].ttl());

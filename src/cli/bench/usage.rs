@@ -74,14 +74,12 @@ impl Servers {
             return Ok(Self { processes: pids.iter().map(|pid| (*pid, Vec::new())).collect(), unknown: Vec::new() });
         }
         let (mut processes, mut unknown) = (BTreeMap::<u32, Vec<u64>>::new(), Vec::new());
-        let sockets: BTreeMap<_, _> =
-            status.nodes.iter().filter_map(|node| Some((listening_at(&node.client)?, node.id))).collect();
-        let owners = owners_of(&sockets.keys().copied().collect());
-        for node in &status.nodes {
-            let socket = sockets.iter().find(|(_, id)| **id == node.id);
-            match socket.and_then(|(socket, _)| owners.get(socket)) {
-                Some(pid) => processes.entry(*pid).or_default().push(node.id),
-                None => unknown.push(node.id),
+        let sockets: Vec<_> = status.nodes.iter().map(|node| (node.id, listening_at(&node.client))).collect();
+        let owners = owners_of(&sockets.iter().filter_map(|(_, socket)| *socket).collect());
+        for (id, socket) in sockets {
+            match socket.and_then(|socket| owners.get(&socket)) {
+                Some(pid) => processes.entry(*pid).or_default().push(id),
+                None => unknown.push(id),
             }
         }
         Ok(Self { processes, unknown })
