@@ -129,26 +129,25 @@ impl<S: LockService> Mutex<S> {
     /// Returns the fencing token, which the resource can check, while the mutex is certainly held.
     #[must_use]
     pub fn is_owner(&self) -> Option<FencingToken> {
-        held(self.guard.as_ref())
+        self.held().map(LockGuard::token)
     }
-}
 
-fn held(guard: Option<&LockGuard>) -> Option<FencingToken> {
-    guard.filter(|guard| guard.state() != HoldState::Lost).map(LockGuard::token)
+    fn held(&self) -> Option<&LockGuard> {
+        self.guard.as_ref().filter(|guard| guard.state() != HoldState::Lost)
+    }
 }
 
 /// An election under a prefix, for one candidate. Dropping it resigns.
 #[derive(Debug)]
 pub struct Election<S: LockService> {
-    session: client::Session<S>,
-    prefix: String,
-    guard: Option<LockGuard>,
+    /// The mutex that the leader holds.
+    mutex: Mutex<S>,
 }
 
 impl<S: LockService> Election<S> {
     /// Creates a candidate of this session. Sends no request.
     pub fn new(session: &Session<S>, prefix: &str) -> Self {
-        Self { session: session.session.clone(), prefix: prefix.to_owned(), guard: None }
+        Self { mutex: Mutex::new(session, prefix) }
     }
 
     /// Waits until the candidate leads with this value. If it already leads, it proclaims the value.
@@ -156,21 +155,20 @@ impl<S: LockService> Election<S> {
         if self.rev().is_some() {
             return self.proclaim(value).await;
         }
-        self.guard = Some(self.session.lock(&self.prefix).value(value).acquire().await?);
+        let mutex = &mut self.mutex;
+        mutex.guard = Some(mutex.session.lock(&mutex.prefix).value(value).acquire().await?);
         Ok(())
     }
 
     /// Publishes another value of the leader without another election.
     pub async fn proclaim(&self, value: &str) -> Result<(), EtcdError> {
-        let Some(guard) = self.guard.as_ref().filter(|_| self.rev().is_some()) else {
-            return Err(EtcdError::NotLeader);
-        };
+        let Some(guard) = self.mutex.held() else { return Err(EtcdError::NotLeader) };
         if false_if_gone(guard.set_value(Some(value)).await)? { Ok(()) } else { Err(EtcdError::NotLeader) }
     }
 
     /// Resigns, so that the next candidate leads. Does nothing if this candidate does not lead.
     pub async fn resign(&mut self) -> Result<(), EtcdError> {
-        let Some(guard) = self.guard.take() else { return Ok(()) };
+        let Some(guard) = self.mutex.guard.take() else { return Ok(()) };
         match false_if_gone(guard.release().await) {
             Ok(_) | Err(ClientError::SessionLost { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -179,23 +177,27 @@ impl<S: LockService> Election<S> {
 
     /// Returns the current leader, or [`NoLeader`](EtcdError::NoLeader).
     pub async fn leader(&self) -> Result<Leader, EtcdError> {
-        self.session.client().election(&self.prefix).leader().await?.ok_or(EtcdError::NoLeader)
+        self.election().leader().await?.ok_or(EtcdError::NoLeader)
     }
 
     /// Observes the leader and its value, beginning with the current leader.
     pub async fn observe(&self) -> Result<Observer<S>, EtcdError> {
-        Ok(self.session.client().election(&self.prefix).observe().await?)
+        Ok(self.election().observe().await?)
     }
 
     /// Returns a unique name of this leadership; `None` while the candidate does not lead.
     #[must_use]
     pub fn key(&self) -> Option<String> {
-        self.rev().map(|token| format!("{}/{token}", self.prefix))
+        self.mutex.key()
     }
 
     /// Returns the fencing token while the candidate certainly leads. Each later leader has a larger one.
     #[must_use]
     pub fn rev(&self) -> Option<FencingToken> {
-        held(self.guard.as_ref())
+        self.mutex.is_owner()
+    }
+
+    fn election(&self) -> client::Election<S> {
+        self.mutex.session.client().election(&self.mutex.prefix)
     }
 }
