@@ -1,6 +1,5 @@
 //! The leader latch: one of many candidates leads until it is closed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -8,6 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{CuratorError, CuratorFramework};
 use crate::client::{ClientError, HoldState, HoldWatch, LockGuard, Observer};
+use crate::compat::Participant;
 use crate::compat::participant::participants;
 use crate::limits::RETRY_MS_MAX;
 use crate::model::{FencingToken, Metadata};
@@ -19,12 +19,17 @@ use crate::service::{Advice, LockService};
 /// The next leader is the candidate that has waited longest. In Curator it can be any candidate.
 #[derive(Debug)]
 pub struct LeaderLatch<S: LockService> {
+    candidate: Candidate<S>,
+    stop: watch::Sender<bool>,
+    state: watch::Sender<CandidateState>,
+    task: JoinSet<()>,
+}
+
+#[derive(Debug, Clone)]
+struct Candidate<S: LockService> {
     curator: CuratorFramework<S>,
     path: String,
     id: String,
-    stop: watch::Sender<bool>,
-    state: Arc<watch::Sender<CandidateState>>,
-    task: JoinSet<()>,
 }
 
 #[derive(Debug, Clone)]
@@ -51,24 +56,18 @@ pub struct LatchParticipant {
 impl<S: LockService> LeaderLatch<S> {
     /// Creates a candidate with an id that other clients see. Sends no request.
     pub fn new(curator: &CuratorFramework<S>, path: &str, id: &str) -> Self {
-        Self {
-            curator: curator.clone(),
-            path: path.to_owned(),
-            id: id.to_owned(),
-            stop: watch::Sender::new(false),
-            state: Arc::new(watch::Sender::new(CandidateState::Out)),
-            task: JoinSet::new(),
-        }
+        let candidate = Candidate { curator: curator.clone(), path: path.to_owned(), id: id.to_owned() };
+        let (stop, state) = (watch::Sender::new(false), watch::Sender::new(CandidateState::Out));
+        Self { candidate, stop, state, task: JoinSet::new() }
     }
 
     /// Starts the candidacy. A latch can be started once.
     pub fn start(&mut self) -> Result<(), CuratorError> {
         if !self.task.is_empty() || *self.stop.borrow() {
-            return Err(CuratorError::IllegalState { path: self.path.clone(), why: "it can be started only once" });
+            return Err(self.refused("it can be started only once"));
         }
         self.state.send_replace(CandidateState::Waits);
-        let candidate = Candidate { curator: self.curator.clone(), path: self.path.clone(), id: self.id.clone() };
-        let (stop, state) = (self.stop.subscribe(), self.state.clone());
+        let (candidate, stop, state) = (self.candidate.clone(), self.stop.subscribe(), self.state.clone());
         self.task.spawn(async move {
             let ended = candidate.campaign(stop, &state).await;
             state.send_replace(ended.map_or_else(CandidateState::Failed, |()| CandidateState::Out));
@@ -85,8 +84,7 @@ impl<S: LockService> LeaderLatch<S> {
                 CandidateState::Leads(hold) if hold.state() != HoldState::Lost => return Ok(hold.token()),
                 CandidateState::Leads(_) | CandidateState::Waits => {}
                 CandidateState::Out => {
-                    let why = "it is no candidate: it was not started, or was closed";
-                    return Err(CuratorError::IllegalState { path: self.path.clone(), why });
+                    return Err(self.refused("it is no candidate: it was not started, or was closed"));
                 }
                 CandidateState::Failed(error) => return Err(error.into()),
             }
@@ -121,7 +119,7 @@ impl<S: LockService> LeaderLatch<S> {
     /// The id of this candidate.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        &self.candidate.id
     }
 
     /// The current leader, if there is one.
@@ -131,8 +129,8 @@ impl<S: LockService> LeaderLatch<S> {
 
     /// The leader and the waiting candidates, in order.
     pub async fn participants(&self) -> Result<Vec<LatchParticipant>, CuratorError> {
-        let all = participants(self.curator.client(), &self.path).await?;
-        let of = |participant: &crate::compat::Participant| LatchParticipant {
+        let all = participants(self.candidate.curator.client(), &self.candidate.path).await?;
+        let of = |participant: &Participant| LatchParticipant {
             id: participant.metadata.who.to_string(),
             is_leader: participant.holds(),
         };
@@ -141,7 +139,7 @@ impl<S: LockService> LeaderLatch<S> {
 
     /// Observes changes of the leader (`LeaderLatchListener`).
     pub async fn observe(&self) -> Result<Observer<S>, CuratorError> {
-        Ok(self.curator.client().election(&self.path).observe().await?)
+        Ok(self.candidate.curator.client().election(&self.candidate.path).observe().await?)
     }
 
     /// Ends the leadership or the candidacy. For the leader it returns when the cluster has confirmed the end. If the
@@ -155,13 +153,10 @@ impl<S: LockService> LeaderLatch<S> {
             CandidateState::Out | CandidateState::Waits | CandidateState::Leads(_) => Ok(()),
         }
     }
-}
 
-/// The state of the latch's task.
-struct Candidate<S: LockService> {
-    curator: CuratorFramework<S>,
-    path: String,
-    id: String,
+    fn refused(&self, why: &'static str) -> CuratorError {
+        CuratorError::IllegalState { path: self.candidate.path.clone(), why }
+    }
 }
 
 impl<S: LockService> Candidate<S> {
