@@ -10,7 +10,7 @@ pub mod config_locks;
 pub mod curator;
 pub mod etcd;
 mod participant;
-pub mod recipes;
+mod recipes;
 pub mod zookeeper;
 
 pub use participant::Participant;

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 #[cfg(feature = "bson")]
 pub use bson::{locks_document, locks_json, ping_document};
-pub use observer::{Era, Look, Observer, Verdict};
+pub use observer::Era;
 pub use scoped::ScopedLock;
 pub use settings::{ConfigLockError, ConfigSettings, WaitFor};
 
@@ -30,6 +30,7 @@ use crate::client::{Client, ClientError, Grabbed, NewDocument};
 use crate::model::{Document, DocumentId, FencingToken, Invalid, LockName, LogTime, Metadata, ProcessId, Refusal};
 use crate::mutex::Mutex;
 use crate::service::LockService;
+use observer::{Look, Observer, Verdict};
 use pinger::Unlocks;
 
 /// The lock manager of one process. It pings for its process until it is dropped. Its locks then remain and can be

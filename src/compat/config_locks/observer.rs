@@ -23,22 +23,22 @@ pub enum Era {
 
 /// One observation of a held lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub(super) struct Look {
     /// The process that holds the lock.
-    pub process: String,
+    pub(super) process: String,
     /// The last ping of that process; `None` counts as a ping at time zero.
-    pub ping: Option<WallTime>,
+    pub(super) ping: Option<WallTime>,
     /// The id of the acquisition.
-    pub ts: DocumentId,
+    pub(super) ts: DocumentId,
     /// The term of the leader that answered.
-    pub election: u64,
+    pub(super) election: u64,
     /// The service's time, minus half of the round trip.
-    pub server_time: LogTime,
+    pub(super) server_time: LogTime,
 }
 
 /// The conclusion from an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// The lock's process may be alive.
     Alive,
     /// The service's time went back since the last observation, which allows no conclusion.
@@ -49,7 +49,7 @@ pub enum Verdict {
 
 /// The observations of one waiter, by the names of the locks.
 #[derive(Debug, Clone)]
-pub struct Observer {
+pub(super) struct Observer {
     takeover_ms: u64,
     era: Era,
     seen: BTreeMap<LockName, Look>,
@@ -57,8 +57,7 @@ pub struct Observer {
 
 impl Observer {
     /// Creates an observer with this take-over time, which is 15 minutes in MongoDB.
-    #[must_use]
-    pub fn new(takeover: Duration, era: Era) -> Self {
+    pub(super) fn new(takeover: Duration, era: Era) -> Self {
         Self { takeover_ms: millis(takeover), era, seen: BTreeMap::new() }
     }
 
@@ -67,7 +66,7 @@ impl Observer {
     /// - The first observation, and any change of the ping, the acquisition or the leader, restarts the time. So at
     ///   least two observations are needed.
     /// - If the service's time went back, there is no conclusion, and the earlier observation is kept.
-    pub fn look(&mut self, name: &LockName, look: Look) -> Verdict {
+    pub(super) fn look(&mut self, name: &LockName, look: Look) -> Verdict {
         let ping = |look: &Look| look.ping.unwrap_or_default();
         let same = |known: &&Look| {
             (ping(known), known.ts, known.election, &known.process)
@@ -89,7 +88,7 @@ impl Observer {
     }
 
     /// Removes a lock for which the caller does not wait any more.
-    pub fn forget(&mut self, name: &LockName) {
+    pub(super) fn forget(&mut self, name: &LockName) {
         self.seen.remove(name);
     }
 }
