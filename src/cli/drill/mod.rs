@@ -63,38 +63,35 @@ pub(super) async fn run(options: &DrillOptions, output: &Output) -> Result<u8, F
     let journal = Arc::new(Journal::new(contenders::timeline()));
     let ran = tokio::select! {
         biased;
-        signal = signals.next_ending() => Err(signal),
-        ran = schedule::run(options.plan, options.profile, &mut nodes, &journal, output) => Ok(ran),
-    };
-    let timeline = journal.finish();
-    let ran = match ran {
-        Ok(ran) => ran,
-        Err(signal) => {
+        signal = signals.next_ending() => {
             nodes.end(false).await?;
             return Ok(signals::exit_code(signal));
         }
+        ran = schedule::run(options.plan, options.profile, &mut nodes, &journal, output) => ran,
     };
+    let timeline = journal.finish();
     let broken = verdict::judge(&timeline);
     let dir = nodes.end(!broken.is_empty() || ran.is_err()).await?;
     let mut report = Report::new(&timeline, options.profile, &broken);
     report.dir = dir.map(|dir| dir.display().to_string());
-    if !broken.is_empty() || ran.is_ok() {
-        let printed = if output.json { output.object(&report) } else { report.print(output) };
-        let page = file.map_or(Ok(()), |file| write_page(file, &timeline, &report));
-        let reported = page.and(printed).map(|()| YES);
-        if broken.is_empty() {
-            return reported;
-        }
-        // Neither a closed pipe nor a full disk must turn a broken promise into another result.
-        if let Err(failure) = &reported {
-            output.failure(failure);
-        }
-        return Ok(NO);
-    }
-    ran.map(|()| YES).map_err(|failure| {
+    // Without a broken promise, a drill that ended early has no result.
+    if broken.is_empty()
+        && let Err(failure) = ran
+    {
         let detail = format!("{}; the files of the nodes are in {}", failure.detail, report.dir.unwrap_or_default());
-        Failure { detail, ..failure }
-    })
+        return Err(Failure { detail, ..failure });
+    }
+    let printed = if output.json { output.object(&report) } else { report.print(output) };
+    let page = file.map_or(Ok(()), |file| write_page(file, &timeline, &report));
+    let reported = page.and(printed);
+    if broken.is_empty() {
+        return reported.map(|()| YES);
+    }
+    // Neither a closed pipe nor a full disk must turn a broken promise into another result.
+    if let Err(failure) = &reported {
+        output.failure(failure);
+    }
+    Ok(NO)
 }
 
 /// Writes the report as a page.
