@@ -1,6 +1,6 @@
 //! Checks over all clients: hand-overs of one lock, and outages.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Instant;
@@ -9,14 +9,17 @@ use crate::mutex::Mutex;
 
 /// The hand-overs of one lock from client to client.
 #[derive(Debug, Default)]
-pub(super) struct HandOvers {
+pub(super) struct HandOvers(Mutex<Passes>);
+
+#[derive(Debug, Default)]
+struct Passes {
     /// Number of clients that hold the lock.
-    inside: AtomicI64,
-    /// When the last release was called, in nanoseconds; 0 before the first.
-    released: AtomicU64,
-    token: AtomicU64,
-    /// Number of the last holder, plus one.
-    holder: AtomicU64,
+    holders: u64,
+    /// The last client that was granted the lock.
+    last: Option<u64>,
+    largest: Option<FencingToken>,
+    /// When the last release was called.
+    released: Instant,
 }
 
 /// What a grant proves about the previous hold.
@@ -33,18 +36,21 @@ pub(super) struct Passed {
 impl HandOvers {
     /// Records that a client holds the lock.
     pub(super) fn granted(&self, client: u64, token: FencingToken, now: Instant) -> Passed {
-        let together = self.inside.fetch_add(1, Ordering::SeqCst) != 0;
-        let backward = token.as_u64() <= self.token.fetch_max(token.as_u64(), Ordering::SeqCst);
-        let before = self.holder.swap(client + 1, Ordering::SeqCst);
-        let released = Instant::from_nanos(self.released.load(Ordering::SeqCst));
-        let gap = (before != 0).then(|| now.since(released));
-        Passed { gap, handed_over: before != 0 && before != client + 1, violated: together || backward }
+        let mut passes = self.0.lock();
+        let gap = passes.last.map(|_| now.since(passes.released));
+        let handed_over = passes.last.is_some_and(|last| last != client);
+        let violated = passes.holders != 0 || Some(token) <= passes.largest;
+        passes.holders += 1;
+        passes.last = Some(client);
+        passes.largest = passes.largest.max(Some(token));
+        Passed { gap, handed_over, violated }
     }
 
     /// Records that the holder is about to release the lock.
     pub(super) fn releasing(&self, now: Instant) {
-        self.released.store(now.as_nanos(), Ordering::SeqCst);
-        self.inside.fetch_sub(1, Ordering::SeqCst);
+        let mut passes = self.0.lock();
+        passes.released = now;
+        passes.holders -= 1;
     }
 }
 
