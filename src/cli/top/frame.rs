@@ -26,12 +26,12 @@ pub(super) struct Size {
 /// Widths of the columns of locks, after the name.
 const LOCK_COLUMNS: &str = "SINCE     WAIT   LONGEST  STATE";
 const STATE_COLUMNS: usize = 12;
+const NODES_HEADING: &str = "NODE ROLE        APPLIED    LAG COMMIT p99 FSYNC p99   CPU     RSS NOT COUNTED";
 
-/// Returns the lines of a frame, each at most as wide as the terminal. The locks fill what is left of its
-/// height.
+/// Returns the lines of a frame, each at most as wide as the terminal. The locks, in their order in the view, fill
+/// what is left of its height.
 pub(super) fn frame(view: &View, chosen: &Chosen, size: Size) -> Vec<String> {
-    let mut lines = vec![headline(view)];
-    lines.push(nodes_heading());
+    let mut lines = vec![headline(view), NODES_HEADING.to_owned()];
     lines.extend(view.nodes.iter().map(node));
     lines.extend(view.notes.iter().map(|note| format!("! {note}")));
     let left = size.lines.saturating_sub(lines.len() + 2);
@@ -55,10 +55,6 @@ fn headline(view: &View) -> String {
     format!("{cluster}  {leader}  {healthy}/{nodes} nodes  sessions {sessions}  held {held}  waiting {waiting}")
 }
 
-fn nodes_heading() -> String {
-    "NODE ROLE        APPLIED    LAG COMMIT p99 FSYNC p99   CPU     RSS NOT COUNTED".to_owned()
-}
-
 fn node(row: &NodeRow) -> String {
     let role = if row.healthy { row.role } else { "unreachable" };
     let unknown = || "-".to_owned();
@@ -76,8 +72,7 @@ fn node(row: &NodeRow) -> String {
 }
 
 fn locks(view: &View, chosen: &Chosen, columns: usize, most: usize) -> Vec<String> {
-    let mut rows = view.locks.clone();
-    chosen.order.sort(&mut rows);
+    let rows = &view.locks;
     // Two columns for the mark, four gaps, and the fixed columns.
     let free = columns.saturating_sub(2 + 4 + LOCK_COLUMNS.len() - "STATE".len() + STATE_COLUMNS).max(20);
     let (name, holder) = (free / 2, free - free / 2);
@@ -201,12 +196,18 @@ mod tests {
         }
     }
 
+    fn sorted() -> View {
+        let mut view = view();
+        Order::LongestWait.sort(&mut view.locks);
+        view
+    }
+
     /// A frame fits into 80 and 120 columns. Names cannot act on the terminal.
     #[test]
     fn a_frame_fits() {
         let chosen = Chosen { lock: Some("a".to_owned()), ..Chosen::default() };
         for columns in [80, 120] {
-            let lines = frame(&view(), &chosen, Size { columns, lines: 24 });
+            let lines = frame(&sorted(), &chosen, Size { columns, lines: 24 });
             assert!(lines.iter().all(|line| width(line) <= columns), "{lines:#?}");
             assert!(lines[0].starts_with("harbour  node 2 leads, term 7 (3days)  1/2 nodes"), "{}", lines[0]);
             assert!(
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn the_chosen_lock_stays_visible() {
         let chosen = Chosen { lock: Some("a".to_owned()), ..Chosen::default() };
-        let lines = frame(&view(), &chosen, Size { columns: 80, lines: 8 });
+        let lines = frame(&sorted(), &chosen, Size { columns: 80, lines: 8 });
         assert!(lines.iter().any(|line| line.starts_with("> a")), "{lines:#?}");
         assert!(lines.len() <= 8, "{lines:#?}");
     }
