@@ -61,7 +61,8 @@ fn is_log_due(logged: Instant, now: Instant) -> bool {
     Duration::from_millis(limits::CONFIG_LOG_MS) <= now.since(logged)
 }
 
-/// One call of [`ConfigLocks::lock`]. If it is dropped while an attempt may still take the lock, it queues an unlock.
+/// One call of [`ConfigLocks::lock`]. If it is dropped while an attempt is in progress or may still take the lock, it
+/// queues an unlock.
 struct PendingLock<'a, S: LockService> {
     manager: &'a ConfigLocks<S>,
     name: LockName,
@@ -69,8 +70,7 @@ struct PendingLock<'a, S: LockService> {
     ts: DocumentId,
     /// Number of attempts whose answer was lost.
     unclear: u32,
-    /// Whether a lock may be held under the current `ts`.
-    open: bool,
+    in_progress: bool,
     /// Whether an attempt under the current `ts` had no answer. A later refusal does not exclude that it still takes
     /// the lock.
     in_doubt: bool,
@@ -79,24 +79,30 @@ struct PendingLock<'a, S: LockService> {
 impl<'a, S: LockService> PendingLock<'a, S> {
     fn new(manager: &'a ConfigLocks<S>, name: &LockName, metadata: Metadata) -> Self {
         let (name, ts) = (name.clone(), manager.new_ts());
-        Self { manager, name, metadata, ts, unclear: 0, open: false, in_doubt: false }
+        Self { manager, name, metadata, ts, unclear: 0, in_progress: false, in_doubt: false }
     }
 
     /// Makes one attempt. The inner error says that another process has the lock.
     async fn attempt(&mut self) -> Result<Result<Grabbed, ClientError>, ConfigLockError> {
-        let manager = self.manager;
-        let prepare = manager.settings.era == Era::Legacy;
+        let prepare = self.manager.settings.era == Era::Legacy;
         if prepare {
-            manager.before_the_first_use().await?;
+            self.manager.before_the_first_use().await?;
         }
-        self.open = true;
+        self.in_progress = true;
+        let tried = self.grab_or_overtake(prepare).await;
+        self.in_progress = false;
+        tried
+    }
+
+    async fn grab_or_overtake(&mut self, prepare: bool) -> Result<Result<Grabbed, ClientError>, ConfigLockError> {
+        let manager = self.manager;
         let name = self.name.as_str();
         let new = NewDocument { ts: self.ts, metadata: self.metadata.clone(), term: manager.settings.term, prepare };
         let grabbed = match manager.client.grab_noting_doubt(name, None, new.clone(), &mut self.in_doubt).await {
             Err(held @ ClientError::NotAcquired { .. }) => match manager.expired(&self.name).await {
                 Ok(Some(dead)) => {
                     if prepare {
-                        manager.before_forcing().await.inspect_err(|_| self.open = self.in_doubt)?;
+                        manager.before_forcing().await?;
                     }
                     manager.try_overtake(name, dead.ts, new, &mut self.in_doubt).await
                 }
@@ -109,17 +115,11 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         let tried = if prepared { self.confirmed().await } else { grabbed };
         match tried {
             Ok(grabbed) => Ok(Ok(grabbed)),
-            Err(held @ ClientError::NotAcquired { .. }) => {
-                self.open = self.in_doubt;
-                Ok(Err(held))
-            }
+            Err(held @ ClientError::NotAcquired { .. }) => Ok(Err(held)),
             Err(error) if is_unclear(&error) || (prepared && matches!(error, ClientError::Service(_))) => {
                 self.answer_lost(error).await.map(Err)
             }
-            Err(error) => {
-                self.open = self.in_doubt;
-                Err(error.into())
-            }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -142,7 +142,6 @@ impl<'a, S: LockService> PendingLock<'a, S> {
         if unlocked.is_err() {
             self.manager.unlocks.push(self.ts, self.name.clone());
         }
-        self.open = false;
         self.renew_ts();
         self.unclear += 1;
         if limits::CONFIG_UNCLEAR_TRIES_MAX < self.unclear { Err(error.into()) } else { Ok(error) }
@@ -153,7 +152,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
     }
 
     fn held(mut self, grabbed: Grabbed) -> ScopedLock<S> {
-        self.open = false;
+        self.in_doubt = false;
         let (client, unlocks) = (self.manager.client.clone(), self.manager.unlocks.clone());
         ScopedLock::new(client, unlocks, self.name.clone(), self.ts, grabbed)
     }
@@ -161,7 +160,7 @@ impl<'a, S: LockService> PendingLock<'a, S> {
 
 impl<S: LockService> Drop for PendingLock<'_, S> {
     fn drop(&mut self) {
-        if self.open {
+        if self.in_progress || self.in_doubt {
             self.manager.unlocks.push(self.ts, self.name.clone());
         }
     }
