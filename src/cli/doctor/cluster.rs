@@ -52,7 +52,7 @@ fn quorum(status: &Status) -> Finding {
     if silent.is_empty() {
         return Finding::ok(CHECK, detail);
     }
-    let advice = format!("bring back node {}", all(&silent));
+    let advice = format!("bring back node {}", ids(&silent));
     if voters.len() - silent.len() <= needed {
         return Finding::fail(CHECK, format!("{detail}: one more failure stops the service"), advice);
     }
@@ -60,7 +60,7 @@ fn quorum(status: &Status) -> Finding {
 }
 
 /// The ids of nodes as a text.
-fn all(nodes: &[u64]) -> String {
+fn ids(nodes: &[u64]) -> String {
     nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(" and ")
 }
 
@@ -96,7 +96,7 @@ pub(super) fn versions(status: &Status) -> Finding {
     }
     let runs = |(version, nodes): (&&str, &Vec<u64>)| match &nodes[..] {
         [node] => format!("node {node} runs {version}"),
-        nodes => format!("nodes {} run {version}", all(nodes)),
+        nodes => format!("nodes {} run {version}", ids(nodes)),
     };
     if 1 < known.len() {
         let advice = "finish the upgrade: until then the cluster does only what all its nodes can do";

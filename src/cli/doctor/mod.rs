@@ -42,7 +42,7 @@ pub(super) async fn run(common: &Common, options: &DoctorOptions, output: &Outpu
     let common = &Common { endpoints, ..common.clone() };
     let (client, scraper) = (connect(common)?, scraper(common)?);
     let mut report = Report { output, worst: Level::Ok };
-    report.all(host::checks())?;
+    report.print(host::checks())?;
     if let Some((file, config)) = config {
         local(file, config, &mut report)?;
     }
@@ -57,19 +57,19 @@ fn local(file: &Path, config: Result<Config, ConfigError>, report: &mut Report<'
         Ok(config) => config,
         Err(error) => {
             let detail = format!("{}: {}", error.place, error.problem);
-            return report.all([Finding::fail(CHECK, detail, error.fix)]);
+            return report.print([Finding::fail(CHECK, detail, error.fix)]);
         }
     };
     let detail = format!("{}: node {} of {}", file.display(), config.node, config.cluster);
     let rules = config.auth.as_ref().map(|rules| Access::from_file(rules, SystemClock::new().wall())).transpose();
-    report.all([match &rules {
+    report.print([match &rules {
         Ok(_) => Finding::ok(CHECK, detail),
         Err(error) => Finding::fail(CHECK, error.to_string(), "see `lockkeeper auth check`"),
     }])?;
     let access = rules.ok().flatten();
     let (findings, runs) = disk::checks(&config);
-    report.all(findings)?;
-    report.all(listeners::checks(&config, access.as_ref(), runs))
+    report.print(findings)?;
+    report.print(listeners::checks(&config, access.as_ref(), runs))
 }
 
 /// Checks the parts of the cluster that answer.
@@ -78,14 +78,14 @@ async fn remote(client: &Client, scraper: &Scraper, report: &mut Report<'_>) -> 
         Ok(status) => status,
         Err(error) => {
             let advice = "check --endpoints and --ca, and that the nodes run";
-            return report.all([Finding::fail("quorum", error.to_string(), advice)]);
+            return report.print([Finding::fail("quorum", error.to_string(), advice)]);
         }
     };
-    report.all(cluster::checks(&status))?;
+    report.print(cluster::checks(&status))?;
     if status.leader.is_some() {
-        report.all([cluster::round_trips(&status, client.service()).await])?;
+        report.print([cluster::round_trips(&status, client.service()).await])?;
     }
-    report.all(nodes::checks(&status, scraper).await)
+    report.print(nodes::checks(&status, scraper).await)
 }
 
 /// What the nodes should have in common and do not, with an advice each: the version and the time of day. Of each node,
@@ -95,14 +95,14 @@ pub(super) fn differences(status: &Status, walls: &[(u64, i64)]) -> Vec<String> 
     found.filter_map(|finding| Some(format!("{}; {}", finding.detail, finding.advice?))).collect()
 }
 
-/// What was printed so far.
+/// Prints findings, and remembers the worst level of them.
 struct Report<'a> {
     output: &'a Output,
     worst: Level,
 }
 
 impl Report<'_> {
-    fn all(&mut self, findings: impl IntoIterator<Item = Finding>) -> Result<(), Failure> {
+    fn print(&mut self, findings: impl IntoIterator<Item = Finding>) -> Result<(), Failure> {
         for finding in findings {
             self.worst = self.worst.max(finding.level);
             if self.output.json {
