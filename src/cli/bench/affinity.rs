@@ -143,7 +143,7 @@ impl<S: LockService> User<S> {
     }
 
     fn count(&self, tally: &mut Tally, span: Span, began: Instant, ended: Instant) {
-        if span.counted <= ended {
+        if span.counts_from <= ended {
             tally.latencies.record(ended.since(began));
             tally.uses += u64::from(ended <= span.end);
             self.done.fetch_add(1, Ordering::Relaxed);

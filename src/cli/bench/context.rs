@@ -36,7 +36,7 @@ impl<S: LockService> Bench<'_, S> {
         let bar =
             self.output.progress("{prefix} [{bar:40}] {elapsed}  {msg}").with_prefix(self.options.workload.name());
         bar.set_length(millis(span.end.since(span.began)));
-        self.draw_until(span.counted, span, &bar, &progress).await;
+        self.draw_until(span.counts_from, span, &bar, &progress).await;
         let first = self.look().await;
         self.draw_until(span.end, span, &bar, &progress).await;
         let last = self.look().await;

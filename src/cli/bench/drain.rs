@@ -53,7 +53,7 @@ pub(super) async fn measure<S: LockService>(bench: &Bench<'_, S>) -> Result<Repo
         while rounds.is_empty() || clock.now() < span.end {
             let began = clock.now();
             let round = one_round(bench, &holder[0], &waiters).await?;
-            if span.counted <= began || span.end <= clock.now() {
+            if span.counts_from <= began || span.end <= clock.now() {
                 rounds.push(round);
                 done.set(rounds.len());
             }

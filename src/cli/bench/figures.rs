@@ -308,13 +308,13 @@ pub(super) struct FailoverFigures {
 }
 
 impl FailoverFigures {
-    pub(super) fn new(least: Duration, outages: &[Outage], counted: Instant, named: usize) -> Self {
+    pub(super) fn new(least: Duration, outages: &[Outage], counts_from: Instant, named: usize) -> Self {
         let mut longest: Vec<_> = outages.iter().collect();
         longest.sort_by_key(|outage| std::cmp::Reverse(outage.again[0]));
         let longest_ms = longest.first().map_or(0, |outage| micros(outage.again[0]) / 1000);
         longest.truncate(named);
         longest.sort_by_key(|outage| outage.from);
-        let listed = longest.into_iter().map(|outage| OutageFigures::new(outage, counted)).collect();
+        let listed = longest.into_iter().map(|outage| OutageFigures::new(outage, counts_from)).collect();
         Self { gap_ms: micros(least) / 1000, outages: outages.len() as u64, longest_ms, listed }
     }
 
@@ -339,9 +339,9 @@ pub(super) struct OutageFigures {
 }
 
 impl OutageFigures {
-    fn new(outage: &Outage, counted: Instant) -> Self {
+    fn new(outage: &Outage, counts_from: Instant) -> Self {
         let [first, half, all] = outage.again.map(|again| micros(again) / 1000);
-        let at_ms = micros(outage.from.since(counted)) / 1000;
+        let at_ms = micros(outage.from.since(counts_from)) / 1000;
         Self { at_ms, first_served_ms: first, half_served_ms: half, all_served_ms: all }
     }
 

@@ -15,8 +15,8 @@ use crate::limits;
 pub(super) struct Span {
     /// When the first request begins.
     pub(super) began: Instant,
-    /// When the warm-up ends. Requests that are due later count.
-    pub(super) counted: Instant,
+    /// When the warm-up ends. What is answered later counts.
+    pub(super) counts_from: Instant,
     /// When the run ends. No request begins later.
     pub(super) end: Instant,
 }
@@ -25,13 +25,13 @@ impl Span {
     /// Creates a span that begins now.
     pub(super) fn from_now(warm_up: Duration, length: Duration) -> Self {
         let began = SystemClock::new().now();
-        let counted = began.after(warm_up);
-        Self { began, counted, end: counted.after(length) }
+        let counts_from = began.after(warm_up);
+        Self { began, counts_from, end: counts_from.after(length) }
     }
 
     /// The length of the time in which requests count.
     pub(super) fn length(&self) -> Duration {
-        self.end.since(self.counted)
+        self.end.since(self.counts_from)
     }
 }
 

@@ -63,7 +63,7 @@ impl<S: LockService> Bench<'_, S> {
             turns: Arc::new(Turns::new(span, options.rate)),
             gathered: Mutex::default(),
             hand_overs: (options.workload == Workload::Handoff).then(HandOvers::default),
-            outages: (options.workload == Workload::Failover).then(|| Outages::new(options.gap, span.counted)),
+            outages: (options.workload == Workload::Failover).then(|| Outages::new(options.gap, span.counts_from)),
         });
         let progress = || {
             let outages = load.outages.as_ref().map_or(String::new(), |all| format!(", {} outages", all.count()));
@@ -72,7 +72,7 @@ impl<S: LockService> Bench<'_, S> {
         let (never_begun, (first, last)) = tokio::join!(self.run(&load, sessions), self.watch(span, progress));
         let (sample, usage) = (std::mem::take(&mut *load.gathered.lock()), self.servers.between(&first, &last));
         let failover = |outages: &Outages| {
-            FailoverFigures::new(options.gap, &outages.all(span.end), span.counted, BENCH_NAMED_MAX)
+            FailoverFigures::new(options.gap, &outages.all(span.end), span.counts_from, BENCH_NAMED_MAX)
         };
         let figures = Figures {
             pairs: Some(PairFigures::new(options, &sample, never_begun, span.length(), &usage)),
@@ -161,7 +161,7 @@ impl<S: LockService> Lane<S> {
     /// that were answered before the end.
     fn count(&self, due: Instant, made: &Made) {
         let span = self.load.span;
-        if made.ended < span.counted {
+        if made.ended < span.counts_from {
             return;
         }
         let mut sample = self.load.gathered.lock();
@@ -174,7 +174,7 @@ impl<S: LockService> Lane<S> {
         let span = self.load.span;
         let mut sample = self.load.gathered.lock();
         sample.violations += u64::from(passed.violated);
-        if span.counted <= granted && granted <= span.end {
+        if span.counts_from <= granted && granted <= span.end {
             sample.handoffs += u64::from(passed.handed_over);
             passed.gap.iter().for_each(|gap| sample.gaps.record(*gap));
         }
