@@ -42,7 +42,7 @@ enum Field {
 }
 
 /// A run of `top` on a terminal.
-pub(super) struct Session<'a> {
+pub(super) struct Interactive<'a> {
     client: &'a Client,
     reader: Reader<'a>,
     screen: Screen,
@@ -53,7 +53,7 @@ pub(super) struct Session<'a> {
     note: Option<String>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> Interactive<'a> {
     pub(super) fn new(client: &'a Client, reader: Reader<'a>, screen: Screen, chosen: Chosen) -> Self {
         Self { client, reader, screen, chosen, view: View::default(), mode: Mode::Frames, note: None }
     }

@@ -4,7 +4,7 @@ mod cells;
 mod frame;
 mod reader;
 mod screen;
-mod session;
+mod interactive;
 mod view;
 
 use std::time::Duration;
@@ -13,9 +13,9 @@ use clap::Args;
 use tokio::time::sleep;
 
 use self::frame::{Chosen, Size, frame};
+use self::interactive::Interactive;
 use self::reader::Reader;
 use self::screen::Screen;
-use self::session::Session;
 use super::args::{Common, duration};
 use super::connect::{Client, scraper};
 use super::error::{Failure, YES};
@@ -52,7 +52,7 @@ pub(super) async fn run(client: &Client, common: &Common, options: TopOptions, o
     let chosen = Chosen { prefix: options.prefix, ..Chosen::default() };
     let screen = if output.json { None } else { Screen::open()? };
     if let Some(screen) = screen {
-        return Session::new(client, reader, screen, chosen).run(options.delay).await;
+        return Interactive::new(client, reader, screen, chosen).run(options.delay).await;
     }
     reader.read(&chosen.prefix, 0).await?;
     // Rates are of the time between two reads.
