@@ -1,5 +1,6 @@
 //! Three real nodes on free ports, with their data in a temporary directory.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +30,7 @@ pub(super) struct Nodes {
     folder: PathBuf,
     /// The address of each node for clients.
     pub(super) endpoints: Vec<String>,
-    running: [Option<Child>; 3],
+    running: BTreeMap<u64, Child>,
 }
 
 impl Nodes {
@@ -49,7 +50,7 @@ impl Nodes {
             fs::write(config(&folder, id), config_text(&folder, id, &members, profile))?;
         }
         let endpoints = members.into_iter().map(|(client, _)| client).collect();
-        Ok(Self { folder, endpoints, running: [const { None }; 3] })
+        Ok(Self { folder, endpoints, running: BTreeMap::new() })
     }
 
     /// Starts a node. The system kills it when this thread ends, even if this process was killed.
@@ -67,20 +68,20 @@ impl Nodes {
         }
         // In its own process group, a node does not receive the terminal's Ctrl-C.
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).kill_on_drop(true);
-        *self.slot(id) = Some(command.spawn()?);
+        self.running.insert(id, command.spawn()?);
         Ok(())
     }
 
     /// Sends a signal to a node that runs.
-    pub(super) fn signal(&mut self, id: u64, signal: Signal) -> Result<(), Failure> {
-        let pid = self.slot(id).as_ref().and_then(Child::id).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    pub(super) fn signal(&self, id: u64, signal: Signal) -> Result<(), Failure> {
+        let pid = self.running.get(&id).and_then(Child::id).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let gone = || Failure::new(ErrorCode::Unreachable, format!("node {id} has ended unexpectedly"));
         Ok(kill_process(pid.ok_or_else(gone)?, signal).map_err(io::Error::from)?)
     }
 
     /// Waits until a node has ended.
     pub(super) async fn ended(&mut self, id: u64) -> Result<(), Failure> {
-        if let Some(mut child) = self.slot(id).take() {
+        if let Some(mut child) = self.running.remove(&id) {
             child.wait().await?;
         }
         Ok(())
@@ -88,7 +89,7 @@ impl Nodes {
 
     /// Kills all nodes and waits until they have ended. Then removes the directory, or keeps it for an inspection.
     pub(super) async fn end(mut self, kept: bool) -> Result<Option<PathBuf>, Failure> {
-        for child in self.running.iter_mut().flatten() {
+        for child in self.running.values_mut() {
             child.kill().await?;
         }
         if kept {
@@ -96,10 +97,6 @@ impl Nodes {
         }
         fs::remove_dir_all(&self.folder)?;
         Ok(None)
-    }
-
-    fn slot(&mut self, id: u64) -> &mut Option<Child> {
-        &mut self.running[usize::try_from(id - 1).unwrap_or(0)]
     }
 }
 
