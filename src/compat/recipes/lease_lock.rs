@@ -21,7 +21,7 @@ use crate::client::{Client, ClientError, Lease, Refreshed, wait_until};
 use crate::clock::Instant;
 use crate::compat::{false_if_gone, none_if_held};
 use crate::limits::{LEASE_RENEWALS_A_PERIOD, LEASE_RENEWALS_KEPT, RETRY_MS_MAX};
-use crate::model::{FencingToken, Handle, HolderView, Refusal};
+use crate::model::{FencingToken, HolderView, Refusal};
 use crate::mutex::Mutex;
 use crate::service::LockService;
 
@@ -44,18 +44,10 @@ impl<S: LockService> LeaseLock<S> {
         let Some(lease) = none_if_held(self.client.lease(id).duration(self.period).take().await)? else {
             return Ok(None);
         };
-        let ends = self.client.time().now().after(lease.valid_for());
-        let (ends, renewed) = (watch::Sender::new(ends), Arc::<Mutex<Renewals>>::default());
-        let timer = Timer {
-            client: self.client.clone(),
-            id: id.to_owned(),
-            handle: lease.handle().clone(),
-            period: self.period,
-            ends: ends.clone(),
-            renewed: Arc::clone(&renewed),
-        };
-        let timer = tokio::spawn(timer.run());
-        Ok(Some(LeaseGuard { lease, ends, renewed, timer }))
+        let ends = watch::Sender::new(self.client.time().now().after(lease.valid_for()));
+        let renewed = Arc::new(Renewed { lease, period: self.period, ends, times: Mutex::default() });
+        let timer = tokio::spawn(Arc::clone(&renewed).run_timer());
+        Ok(Some(LeaseGuard { renewed, timer }))
     }
 
     /// Returns the holder and its deadline.
@@ -67,11 +59,18 @@ impl<S: LockService> LeaseLock<S> {
 /// A lease that is renewed automatically. Dropping it stops the renewals, so the lease ends with its period.
 #[derive(Debug)]
 pub struct LeaseGuard<S: LockService> {
+    renewed: Arc<Renewed<S>>,
+    timer: JoinHandle<()>,
+}
+
+/// A lease with its renewals, which its guard and its timer share.
+#[derive(Debug)]
+struct Renewed<S: LockService> {
     lease: Lease<S>,
+    period: Duration,
     /// Until when the lease certainly lasts, by the client's clock.
     ends: watch::Sender<Instant>,
-    renewed: Arc<Mutex<Renewals>>,
-    timer: JoinHandle<()>,
+    times: Mutex<Renewals>,
 }
 
 /// The times of the last renewals, oldest first.
@@ -91,20 +90,20 @@ impl<S: LockService> LeaseGuard<S> {
     /// The fencing token of the grant.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.lease.token()
+        self.renewed.lease.token()
     }
 
     /// Waits until the answer to a renewal says that the lease has ended, or until no renewal was answered for a
     /// period. By the client's clock it then returns before another client may be granted the lock.
     pub async fn lost(&self) {
-        let mut ends = self.ends.subscribe();
+        let mut ends = self.renewed.ends.subscribe();
         loop {
             let end = *ends.borrow_and_update();
             tokio::select! {
                 biased;
                 // `self` owns the sender, so the channel is never closed.
                 _ = ends.changed() => {}
-                () = wait_until(&**self.lease.client.time(), Some(end)) => return,
+                () = wait_until(&**self.renewed.lease.client.time(), Some(end)) => return,
             }
         }
     }
@@ -112,7 +111,7 @@ impl<S: LockService> LeaseGuard<S> {
     /// The times of the last 64 renewals of the lease, by the client's clock, oldest first.
     #[must_use]
     pub fn renewals(&self) -> Vec<Instant> {
-        self.renewed.lock().0.iter().copied().collect()
+        self.renewed.times.lock().0.iter().copied().collect()
     }
 
     /// Stops the renewals and lets the lease expire, as a crash does.
@@ -124,7 +123,7 @@ impl<S: LockService> LeaseGuard<S> {
     /// repeated; otherwise the lease ends with its period.
     pub async fn release(&self) -> Result<bool, ClientError> {
         self.timer.abort();
-        false_if_gone(self.lease.release().await)
+        false_if_gone(self.renewed.lease.release().await)
     }
 }
 
@@ -137,21 +136,12 @@ impl<S: LockService> Drop for LeaseGuard<S> {
 /// Unanswered renewals of one lease: a call without an answer does not delay the next one.
 const IN_FLIGHT_MAX: usize = 2;
 
-struct Timer<S: LockService> {
-    client: Client<S>,
-    id: String,
-    handle: Handle,
-    period: Duration,
-    ends: watch::Sender<Instant>,
-    renewed: Arc<Mutex<Renewals>>,
-}
-
-impl<S: LockService> Timer<S> {
+impl<S: LockService> Renewed<S> {
     /// Renews the lease periodically until it has ended or may have ended. A renewal that fails at once is retried
     /// before half of the period is over. While one renewal has no answer, a second one is sent: so neither a call that
     /// never returns nor a slow one costs the lease.
-    async fn run(self) {
-        let (clock, interval) = (self.client.time(), self.period / LEASE_RENEWALS_A_PERIOD);
+    async fn run_timer(self: Arc<Self>) {
+        let (clock, interval) = (self.lease.client.time(), self.period / LEASE_RENEWALS_A_PERIOD);
         let (mut attempts, mut newest) = (FuturesUnordered::new(), clock.now());
         let mut due = newest.after(interval);
         loop {
@@ -174,7 +164,7 @@ impl<S: LockService> Timer<S> {
                 // The holder was notified of the loss, which a late answer does not undo.
                 _ if *self.ends.borrow() <= now => return,
                 Ok(refreshed) => {
-                    self.renewed.lock().add(sent);
+                    self.times.lock().add(sent);
                     self.ends.send_modify(|end| *end = sent.after(refreshed.valid_for).max(*end));
                     if sent == newest {
                         // The other attempt is older, so its answer could not move the end.
@@ -186,7 +176,7 @@ impl<S: LockService> Timer<S> {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(lock = %self.id, %error, "a lease could not be renewed");
+                    tracing::warn!(lock = %self.lease.name(), %error, "a lease could not be renewed");
                     due = due.min(now.after((interval / 2).min(Duration::from_millis(RETRY_MS_MAX))));
                 }
             }
@@ -195,7 +185,8 @@ impl<S: LockService> Timer<S> {
 
     /// Makes one attempt. Returns when it was sent, together with its answer.
     async fn renew(&self, sent: Instant) -> (Instant, Result<Refreshed, ClientError>) {
-        (sent, self.client.refresh(&self.id, &self.handle, self.period).await)
+        let Lease { client, lock, handle, .. } = &self.lease;
+        (sent, client.refresh(lock.name.as_str(), handle, self.period).await)
     }
 }
 
