@@ -40,15 +40,12 @@ impl<S: LockService> InterProcessMultiLock<S> {
         Ok(in_time(self.enter(|request| request.wait(wait)).await)?.is_some())
     }
 
-    /// Releases all locks. If the cluster does not answer in time, the session's task continues with the releases, and
-    /// this process and other clients see the holds until the releases are answered or the session ends. Until then,
-    /// another call does nothing and returns `Ok`.
+    /// Releases all locks.
     pub async fn release(&self) -> Result<(), CuratorError> {
         self.held.release(|| self.paths.join(", ")).await
     }
 
-    /// Whether all locks are held through this value. A released lock counts as held until the cluster has answered the
-    /// releases.
+    /// Whether all locks are held through this value.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.held.is_held()

@@ -69,9 +69,7 @@ impl<S: LockService> InterProcessMutex<S> {
 
     /// Undoes one acquire of the same task. After an error other than
     /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) the acquire is undone for this task, too: the hold
-    /// was lost before, or the cluster did not answer in time. Without an answer, the session's task continues with the
-    /// release, and this process and other clients see the hold until the release is answered or the session ends.
-    /// Until then, a further call of the task does nothing and returns `Ok`.
+    /// was lost before, or the cluster did not answer in time.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let Some((guard, _call)) = self.take(task) else {
             let refused = || CuratorError::IllegalMonitorState { path: self.path.to_string() };
@@ -81,16 +79,14 @@ impl<S: LockService> InterProcessMutex<S> {
         Ok(())
     }
 
-    /// Whether any task of this process holds the mutex through this value. A released mutex counts as held until the
-    /// cluster has answered the release.
+    /// Whether any task of this process holds the mutex through this value.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         let shared = self.shared.lock();
         shared.entered.keys().any(|task| shared.is_held_by(task)) || shared.releases.is_pending(|_| true)
     }
 
-    /// Whether this task holds the mutex (`isOwnedByCurrentThread`). Like
-    /// [`is_acquired_in_this_process`](Self::is_acquired_in_this_process) it counts releases without an answer.
+    /// Whether this task holds the mutex (`isOwnedByCurrentThread`).
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
         let shared = self.shared.lock();

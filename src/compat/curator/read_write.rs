@@ -135,9 +135,7 @@ impl<S: LockService> ReadWriteMutex<S> {
         Ok(in_time(entered)?.is_some())
     }
 
-    /// Undoes one acquire of the same task on this side. If the cluster does not answer in time, the session's task
-    /// continues with the release, and this process and other clients see the hold until the release is answered or the
-    /// session ends. Until then, a further call of the task does nothing and returns `Ok`.
+    /// Undoes one acquire of the same task on this side.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
         let (mut changing, reads_on) = {
             let Inside { entered, releases } = &mut *self.both.inside.lock();
@@ -165,16 +163,14 @@ impl<S: LockService> ReadWriteMutex<S> {
         Ok(())
     }
 
-    /// Whether any task of this process holds this side through this lock. A released side counts as held until the
-    /// cluster has answered the release.
+    /// Whether any task of this process holds this side through this lock.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         let Inside { entered, releases } = &*self.both.inside.lock();
         entered.values().any(|entered| self.is_held(entered)) || releases.is_pending(|(_, side)| *side == self.side)
     }
 
-    /// Whether this task holds this side. Like [`is_acquired_in_this_process`](Self::is_acquired_in_this_process) it
-    /// counts releases without an answer.
+    /// Whether this task holds this side.
     #[must_use]
     pub fn is_owned_by(&self, task: &Task) -> bool {
         let Inside { entered, releases } = &*self.both.inside.lock();

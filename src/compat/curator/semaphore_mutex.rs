@@ -41,15 +41,12 @@ impl<S: LockService> InterProcessSemaphoreMutex<S> {
         Ok(in_time(entered)?.is_some())
     }
 
-    /// Releases the mutex. Any task may call this. If the cluster does not answer in time, the session's task continues
-    /// with the release, and this process and other clients see the hold until the release is answered or the session
-    /// ends. Until then, another call does nothing and returns `Ok`.
+    /// Releases the mutex. Any task may call this.
     pub async fn release(&self) -> Result<(), CuratorError> {
         self.held.release(|| self.path.to_string()).await
     }
 
-    /// Whether the mutex is held through this value. A released mutex counts as held until the cluster has answered
-    /// the release.
+    /// Whether the mutex is held through this value.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.held.is_held()
