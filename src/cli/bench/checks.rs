@@ -1,6 +1,5 @@
 //! Checks over all clients: hand-overs of one lock, and outages.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Instant;
@@ -59,13 +58,13 @@ impl HandOvers {
 pub(super) struct Outages {
     /// The shortest time that counts as an outage.
     least: Duration,
-    /// When a client was served last, in nanoseconds.
-    last: AtomicU64,
     seen: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
+    /// When a client was served last.
+    last: Instant,
     /// Start and end of each time in which no client was served.
     gaps: Vec<(Instant, Instant)>,
     /// Start and end of each time in which one client was not served.
@@ -84,16 +83,17 @@ pub(super) struct Outage {
 impl Outages {
     /// Counts outages from `began` on.
     pub(super) fn new(least: Duration, began: Instant) -> Self {
-        Self { least, last: AtomicU64::new(began.as_nanos()), seen: Mutex::default() }
+        Self { least, seen: Mutex::new(Seen { last: began, ..Seen::default() }) }
     }
 
     /// Records that a client was served. It was last served at `own`.
     pub(super) fn served(&self, own: Instant, now: Instant) {
-        let last = Instant::from_nanos(self.last.fetch_max(now.as_nanos(), Ordering::SeqCst));
+        let mut seen = self.seen.lock();
+        let last = seen.last;
+        seen.last = last.max(now);
         let outage = self.least <= now.since(last);
+        seen.gaps.extend(outage.then_some((last, now)));
         if outage || self.least <= now.since(own) {
-            let mut seen = self.seen.lock();
-            seen.gaps.extend(outage.then_some((last, now)));
             seen.waits.push((own, now));
         }
     }
@@ -106,8 +106,7 @@ impl Outages {
     /// Returns all outages in order. An outage that has not ended counts until `end`.
     pub(super) fn all(&self, end: Instant) -> Vec<Outage> {
         let seen = self.seen.lock();
-        let last = Instant::from_nanos(self.last.load(Ordering::SeqCst));
-        let open = (self.least <= end.since(last)).then_some((last, end));
+        let open = (self.least <= end.since(seen.last)).then_some((seen.last, end));
         let mut gaps: Vec<_> = seen.gaps.iter().copied().chain(open).collect();
         gaps.sort_unstable();
         gaps.iter().map(|(from, to)| outage(*from, *to, &seen.waits)).collect()

@@ -119,11 +119,8 @@ impl BenchOptions {
             return Err(Invalid::new("--rate", pairs, rate));
         }
         if BENCH_LANES_MAX / clients < in_flight {
-            return Err(Invalid::new(
-                "--in-flight",
-                format!("at most {} in all", BENCH_LANES_MAX),
-                in_flight * clients,
-            ));
+            let bound = format!("at most {BENCH_LANES_MAX} in all");
+            return Err(Invalid::new("--in-flight", bound, in_flight * clients));
         }
         if foreign != 0 && workload != Workload::Affinity {
             return Err(Invalid::new("--foreign", "only with the workload affinity", foreign));
@@ -136,14 +133,10 @@ impl BenchOptions {
             return Err(Invalid::new("--held", format!("at most {carried} with {clients} clients"), held));
         }
         // At a lower rate, a time without an answer would not prove an outage.
-        let usual = Duration::from_secs(2) / rate.unwrap_or(u32::MAX);
-        if workload == Workload::Failover && gap < usual.max(Duration::from_millis(1)) {
-            let least = humantime::format_duration(usual.max(Duration::from_millis(1)));
-            return Err(Invalid::new(
-                "--gap",
-                format!("at least {least} at this rate"),
-                humantime::format_duration(gap),
-            ));
+        let least = (Duration::from_secs(2) / rate.unwrap_or(u32::MAX)).max(Duration::from_millis(1));
+        if workload == Workload::Failover && gap < least {
+            let [least, gap] = [least, gap].map(humantime::format_duration);
+            return Err(Invalid::new("--gap", format!("at least {least} at this rate"), gap));
         }
         Ok(())
     }

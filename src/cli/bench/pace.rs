@@ -74,9 +74,6 @@ impl Turns {
     /// Releases turns when they are due, until the end. Sleeps on a thread, because the timers of the runtime have a
     /// resolution of a millisecond. Returns how many turns were due and never taken.
     pub(super) async fn keep_time(self: Arc<Self>) -> u64 {
-        if self.pace.is_none() {
-            return 0;
-        }
         tokio::task::spawn_blocking(move || self.release_due()).await.unwrap_or_default()
     }
 
