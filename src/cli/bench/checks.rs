@@ -140,7 +140,7 @@ mod tests {
 
     /// Hand-overs are allowed. Two holders at once are a violation, and so is a token that does not grow.
     #[test]
-    fn a_baton_detects_two_holders() {
+    fn two_holders_are_detected() {
         let hand_overs = HandOvers::default();
         let first = Passed { gap: None, handed_over: false, violated: false };
         assert_eq!(hand_overs.granted(0, token(5), at(1)), first);

@@ -52,7 +52,7 @@ async fn take<S: LockService>(
     let mut takers = JoinSet::new();
     for (session, client) in sessions.iter().zip(0..) {
         for lane in 0..in_flight {
-            // Equal shares, because a session may hold only so many locks.
+            // Equal shares, because the number of locks of a session is limited.
             let numbers = (lane * clients + client..bench.options.held).step_by((clients * in_flight) as usize);
             takers.spawn(take_in_turn(session.clone(), bench.name.clone(), numbers));
         }

@@ -19,6 +19,7 @@ pub(super) struct Servers {
     pub(super) unknown: Vec<u64>,
 }
 
+/// What the processes have used until one moment.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     at: Instant,

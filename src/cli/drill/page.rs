@@ -150,7 +150,7 @@ impl Scale {
     fn lane(&self, id: u64, timeline: &Timeline) -> Lane {
         let y = TOP + (id - 1) * NODE_HEIGHT;
         let states: Vec<_> = timeline.states.iter().filter(|(_, node, _)| *node == id).collect();
-        // Before its first state and after each end, a node is away until its next state.
+        // Each state lasts until the next one of the node, and the last one until the end of the drill.
         let ends = states.iter().skip(1).map(|(at, ..)| *at).chain([timeline.ended_us]);
         let spans: Vec<_> = states.iter().zip(ends).map(|((at, _, state), end)| (*at, end, *state)).collect();
         let away =

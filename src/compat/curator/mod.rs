@@ -6,9 +6,9 @@
 //!   The caller must choose a namespace, so that no lock is in a common namespace by accident.
 //! - Where Curator throws an exception for misuse, a method here returns a [`CuratorError`]. A lock that was not
 //!   acquired in time is `false` or `None`.
-//! - If the cluster does not answer a release in time, its call returns that error, and the session's task continues with
-//!   the release. Until the release is answered or the session ends, the lock counts as held, in this process
-//!   and for other clients, and another release does nothing and returns `Ok`.
+//! - If the cluster does not answer a release in time, its call returns that error, and the session's task continues
+//!   with the release. Until the release is answered or the session ends, the lock counts as held, in this process and
+//!   for other clients, and another release does nothing and returns `Ok`.
 
 mod error;
 mod framework;

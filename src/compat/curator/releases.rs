@@ -7,8 +7,8 @@ use crate::client::{HoldState, HoldWatch, LockGuard, SetGuard};
 use crate::model::FencingToken;
 use crate::mutex::Mutex;
 
-/// The changes of holds that end a part of a lock, each for a key. That part counts as held until the cluster has
-/// answered the change, even if the call of the change has ended before.
+/// The releases of holds, each with a key, such as the task that releases. The lock counts as held until the cluster
+/// has answered the release, even if the call of the release has ended before.
 #[derive(Debug)]
 pub(super) struct Releases<K>(Vec<Release<K>>);
 
@@ -16,7 +16,7 @@ pub(super) struct Releases<K>(Vec<Release<K>>);
 struct Release<K> {
     key: K,
     hold: HoldWatch,
-    /// Dangles once the call has ended.
+    /// Has no strong reference once the call has ended.
     call: Weak<()>,
 }
 
