@@ -176,7 +176,8 @@ impl<S: LockService> Candidate<S> {
             };
             match elected {
                 Ok(guard) => lead(guard, &mut stop, state).await?,
-                Err(error) if is_end(&error) => {}
+                // The session or the hold has ended, and the candidate continues with another one.
+                Err(ClientError::SessionLost { .. } | ClientError::HoldEnded { .. }) => {}
                 Err(error) if error.advice() == Advice::GiveUp => return Err(error),
                 Err(_) => tokio::select! {
                     () = stopped(&mut stop) => {}
@@ -223,9 +224,4 @@ async fn lead(
 /// Waits until the latch is closed or dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
-}
-
-/// Whether the error is the end of a session or hold, after which the candidate continues.
-fn is_end(error: &ClientError) -> bool {
-    matches!(error, ClientError::SessionLost { .. } | ClientError::HoldEnded { .. })
 }
