@@ -18,7 +18,7 @@ mod settings;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 #[cfg(feature = "bson")]
 pub use bson::{locks_document, locks_json, ping_document};
@@ -42,7 +42,8 @@ pub struct ConfigLocks<S: LockService> {
     settings: ConfigSettings,
     observer: Mutex<Observer>,
     unlocks: Unlocks,
-    pinger: Option<JoinHandle<()>>,
+    /// The background task, if there is one. It ends with this value.
+    pinger: JoinSet<()>,
     /// Whether the clocks were compared before the first use; only for legacy managers.
     clocks_agree: AtomicBool,
 }
@@ -53,8 +54,7 @@ impl<S: LockService> ConfigLocks<S> {
     pub fn start(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let mut manager = Self::silent(client, process, settings);
         let (client, process) = (manager.client.clone(), manager.process.clone());
-        let keep = pinger::keep(client, process, manager.unlocks.clone(), settings.ping_every);
-        manager.pinger = Some(tokio::spawn(keep));
+        manager.pinger.spawn(pinger::keep(client, process, manager.unlocks.clone(), settings.ping_every));
         manager
     }
 
@@ -64,7 +64,7 @@ impl<S: LockService> ConfigLocks<S> {
     pub fn silent(client: Client<S>, process: ProcessId, settings: ConfigSettings) -> Self {
         let observer = Mutex::new(Observer::new(settings.takeover, settings.era));
         let (unlocks, clocks_agree) = (Unlocks::default(), AtomicBool::new(false));
-        Self { client, process, settings, observer, unlocks, pinger: None, clocks_agree }
+        Self { client, process, settings, observer, unlocks, pinger: JoinSet::new(), clocks_agree }
     }
 
     /// Creates the id of a process that starts now: `host:port:start-second:random`. A restarted process has a new id.
@@ -194,11 +194,7 @@ impl<S: LockService> ConfigLocks<S> {
     /// failed and those after it in the queue are not sent again, so their locks remain. The record is removed even if
     /// an unlock failed.
     pub async fn shut_down(mut self) -> Result<(), ConfigLockError> {
-        if let Some(pinger) = self.pinger.take() {
-            pinger.abort();
-            // The result only says that the task was aborted.
-            let _ = pinger.await;
-        }
+        self.pinger.shutdown().await;
         let unlocked = self.unlocks.send_all(&self.client).await;
         self.stop_ping(&self.process).await?;
         Ok(unlocked?)
@@ -234,14 +230,6 @@ impl<S: LockService> ConfigLocks<S> {
                 Ok(None)
             }
             Verdict::Expired => Ok(Some(document)),
-        }
-    }
-}
-
-impl<S: LockService> Drop for ConfigLocks<S> {
-    fn drop(&mut self) {
-        if let Some(pinger) = &self.pinger {
-            pinger.abort();
         }
     }
 }

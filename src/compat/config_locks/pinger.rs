@@ -34,7 +34,7 @@ impl Unlocks {
     /// queued until it is answered, so none is lost if the future is dropped.
     pub(super) async fn send_all<S: LockService>(&self, client: &Client<S>) -> Result<(), ClientError> {
         for _ in 0..self.len() {
-            let Some(unlock) = self.first() else { break };
+            let Some(unlock) = self.waiting.lock().front().cloned() else { break };
             let (ts, name) = &unlock;
             let answer = client.unlock(*ts, Some(name.as_str())).await;
             if let Err(error) = &answer {
@@ -48,10 +48,6 @@ impl Unlocks {
             }
         }
         Ok(())
-    }
-
-    fn first(&self) -> Option<(DocumentId, LockName)> {
-        self.waiting.lock().front().cloned()
     }
 }
 
