@@ -6,43 +6,10 @@ use clap::parser::ValueSource;
 use clap::{Arg, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use super::args::Common;
-use super::bench::BenchOptions;
-use super::cmd::acquire::AcquireOptions;
-use super::cmd::ask::AskOptions;
-use super::cmd::audit::AuditCommand;
-use super::cmd::auth::AuthCommand;
-use super::cmd::backup::BackupOptions;
-use super::cmd::break_hold::BreakOptions;
-use super::cmd::certs::CertsOptions;
-use super::cmd::check::CheckOptions;
-use super::cmd::completions::CompletionsOptions;
-use super::cmd::config::ConfigCommand;
-use super::cmd::dev::DevOptions;
-use super::cmd::explain::ExplainOptions;
-use super::cmd::features::FeaturesOptions;
-use super::cmd::hand_over::HandOverOptions;
-use super::cmd::history::HistoryOptions;
-use super::cmd::leader::LeaderOptions;
-use super::cmd::ls::ListOptions;
-use super::cmd::member::MemberCommand;
-use super::cmd::refresh::RefreshOptions;
-use super::cmd::release::ReleaseOptions;
-use super::cmd::restore::RestoreOptions;
-use super::cmd::semaphore::SemaphoreOptions;
-use super::cmd::serve::ServeOptions;
-use super::cmd::session::SessionCommand;
-use super::cmd::settings::SettingsOptions;
-use super::cmd::show::ShowOptions;
-use super::cmd::transfer::TransferOptions;
-use super::cmd::verify::VerifyOptions;
-use super::cmd::wait::WaitOptions;
-use super::cmd::watch::WatchOptions;
-use super::doctor::DoctorOptions;
-use super::drill::DrillOptions;
 use super::lock::{
     ELECT_USAGE, ElectOptions, GUARDIAN_COMMAND, GuardianOptions, LOCK_USAGE, LockOptions, SHIM_COMMAND, ShimOptions,
 };
-use super::top::TopOptions;
+use super::{bench, cmd, doctor, drill, top};
 
 /// A replicated lock service: fair queues, fencing tokens, sessions and leases.
 #[derive(Debug, Parser)]
@@ -114,89 +81,89 @@ const COMMON_IN_SHORT: &str = "Common options, see lockkeeper --help: -e --endpo
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run an embedded cluster to try things out
-    Dev(DevOptions),
+    Dev(cmd::dev::DevOptions),
     /// Kill nodes of a cluster on this machine, and judge what its clients observe
-    Drill(DrillOptions),
+    Drill(drill::DrillOptions),
     /// Run one node
-    Serve(ServeOptions),
+    Serve(cmd::serve::ServeOptions),
     /// Run a command while holding a lock
     #[command(override_usage = LOCK_USAGE)]
     Lock(LockOptions),
     /// Take a lease without a session; prints TOKEN HANDLE
-    Acquire(AcquireOptions),
+    Acquire(cmd::acquire::AcquireOptions),
     /// Extend a lease by its handle
-    Refresh(RefreshOptions),
+    Refresh(cmd::refresh::RefreshOptions),
     /// Release a lease by its handle
-    Release(ReleaseOptions),
+    Release(cmd::release::ReleaseOptions),
     /// Check whether a token is the current one; exit code 0 yes, 1 no
-    Check(CheckOptions),
+    Check(cmd::check::CheckOptions),
     /// Return when a name has no holder and no lock-delay; exit code 75 if not in time
-    Wait(WaitOptions),
+    Wait(cmd::wait::WaitOptions),
     /// List locks in use
-    Ls(ListOptions),
+    Ls(cmd::ls::ListOptions),
     /// Show one lock, its holders and its waiters
-    Show(ShowOptions),
+    Show(cmd::show::ShowOptions),
     /// Explain which session waits for which, why, and what would end the wait
-    Explain(ExplainOptions),
+    Explain(cmd::explain::ExplainOptions),
     /// List the sessions of the namespace
     Sessions,
     /// Act on a session of another client
     #[command(subcommand)]
-    Session(SessionCommand),
+    Session(cmd::session::SessionCommand),
     /// Print what happens to locks and sessions, as it happens
-    Watch(WatchOptions),
+    Watch(cmd::watch::WatchOptions),
     /// List the holders of a lock, from the past to now
-    History(HistoryOptions),
+    History(cmd::history::HistoryOptions),
     /// Prove an export of history, or name what is wrong with it
-    Verify(VerifyOptions),
+    Verify(cmd::verify::VerifyOptions),
     /// End a hold without its holder; the next waiter gets the lock
-    Break(BreakOptions),
+    Break(cmd::break_hold::BreakOptions),
     /// Ask a holder to give up its lock
-    Ask(AskOptions),
+    Ask(cmd::ask::AskOptions),
     /// Make another session the holder, without a gap; prints the new TOKEN
     #[command(name = "handover")]
-    HandOver(HandOverOptions),
+    HandOver(cmd::hand_over::HandOverOptions),
     /// Set the limit of a semaphore, or remove it
-    Semaphore(SemaphoreOptions),
+    Semaphore(cmd::semaphore::SemaphoreOptions),
     /// Run a command while being the leader under a name
     #[command(override_usage = ELECT_USAGE)]
     Elect(ElectOptions),
     /// Print the value of the leader under a name; exit code 1 if there is none
-    Leader(LeaderOptions),
+    Leader(cmd::leader::LeaderOptions),
     /// Show the leader and the health of the nodes
     Status,
     /// Show nodes and locks as they change, in a terminal
-    Top(TopOptions),
+    Top(top::TopOptions),
     /// Check a node and its cluster, and advise; exit code 1 if something must change
-    Doctor(DoctorOptions),
+    Doctor(doctor::DoctorOptions),
     /// Hand leadership to another node
-    Transfer(TransferOptions),
+    Transfer(cmd::transfer::TransferOptions),
     /// Show the cluster's feature level and what its nodes support, or raise it
-    Features(FeaturesOptions),
+    Features(cmd::features::FeaturesOptions),
     /// List the settings of the whole cluster, or change one
-    Settings(SettingsOptions),
+    Settings(cmd::settings::SettingsOptions),
     /// List the nodes of the cluster, add one, promote or remove one
     #[command(subcommand)]
-    Member(MemberCommand),
+    Member(cmd::member::MemberCommand),
     /// Write a backup of the whole cluster
-    Backup(BackupOptions),
+    Backup(cmd::backup::BackupOptions),
     /// Make the first node of a new cluster from a backup; prints its config
-    Restore(RestoreOptions),
+    Restore(cmd::restore::RestoreOptions),
     /// Make, renew and list the certificates of a cluster
-    Certs(CertsOptions),
+    Certs(cmd::certs::CertsOptions),
     /// Make and check a file of principals and rules, add and remove tokens
     #[command(subcommand)]
-    Auth(AuthCommand),
+    Auth(cmd::auth::AuthCommand),
     /// Check the audit log of a node
     #[command(subcommand)]
-    Audit(AuditCommand),
+    Audit(cmd::audit::AuditCommand),
     /// Measure this cluster
-    Bench(BenchOptions),
+    Bench(bench::BenchOptions),
     /// Check configuration files
     #[command(subcommand)]
-    Config(ConfigCommand),
+    Config(cmd::config::ConfigCommand),
     /// Print a completion script for a shell
-    Completions(CompletionsOptions),
+    Completions(cmd::completions::CompletionsOptions),
     /// Print the versions of the program, the protocol and the formats
     Version,
     #[command(name = SHIM_COMMAND, hide = true)]
