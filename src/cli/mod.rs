@@ -30,7 +30,6 @@ mod who;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::StyledStr;
@@ -79,26 +78,19 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Returns the parsed options, and whether errors about them are printed as JSON.
-fn parse(arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
+/// Returns the parsed options, and whether errors about them are printed as JSON. The result file of a run gets an
+/// error about its command line, too.
+fn parse(mut arguments: Vec<OsString>) -> (Result<Options, clap::Error>, bool) {
     let mut program = options::command();
     program.build();
-    let (plain, file) = (lock::ask_for_json(&program, &arguments), lock::result_file(&program, &arguments));
-    let refused = |error: clap::Error, file: Option<PathBuf>| {
-        if let Some(file) = file.filter(|_| error.use_stderr()) {
+    let divided = lock::add_dashes(&program, &mut arguments);
+    let parsed = divided.and_then(|()| options::parse(arguments.iter().cloned())).map_err(|error| {
+        if let Some(file) = lock::result_file(&program, &arguments).filter(|_| error.use_stderr()) {
             lock::write_usage_error(&file);
         }
-        error
-    };
-    match lock::with_dashes(&program, arguments) {
-        Ok(arguments) => {
-            let in_json = lock::ask_for_json(&program, &arguments);
-            let file = lock::result_file(&program, &arguments);
-            let parsed = options::parse(arguments.iter().cloned()).map_err(|error| refused(error, file));
-            (parsed.map_err(|error| with_tip(proposing(error), &arguments, std::env::vars_os())), in_json)
-        }
-        Err(error) => (Err(refused(error, file)), plain),
-    }
+        with_tip(proposing(error), &arguments, std::env::vars_os())
+    });
+    (parsed, lock::ask_for_json(&program, &arguments))
 }
 
 /// Leaves out the internal commands among those that the error proposes.

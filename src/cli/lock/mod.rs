@@ -26,7 +26,7 @@ pub use guardian::{GUARDIAN_COMMAND, GuardianOptions, guard};
 pub use options::{ELECT_USAGE, ElectOptions, LOCK_USAGE, LockOptions};
 pub(super) use processes::own_program;
 pub use shim::{SHIM_COMMAND, ShimOptions, become_command};
-pub(super) use words::{ask_for_json, result_file, with_dashes};
+pub(super) use words::{add_dashes, ask_for_json, result_file};
 
 use self::acquire::{Asking, Held, NotHeld, acquire, close, kill_after};
 use self::child::{OnLost, Orders, Report};

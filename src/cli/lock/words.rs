@@ -12,32 +12,36 @@ use super::options::COMMAND;
 /// The option for a name that cannot be given as a word.
 const NAME_OPTION: &str = "--name";
 
-/// Returns the command line with `--` before the command. The line is unchanged if it has no command, or names another
-/// subcommand of this program.
+/// Puts `--` before the command. The line stays unchanged if it has no command, or names another subcommand of this
+/// program.
 ///
 /// # Errors
 /// An error if nothing follows `--`.
-pub(in crate::cli) fn with_dashes(program: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
-    let Some(first) = next_word(program, &arguments, 1) else { return Ok(arguments) };
-    let takes_command = ["lock", "elect"].iter().find(|name| arguments[first] == **name);
-    let Some(command) = takes_command.and_then(|name| program.find_subcommand(name)) else { return Ok(arguments) };
+pub(in crate::cli) fn add_dashes(program: &Command, arguments: &mut Vec<OsString>) -> Result<(), clap::Error> {
+    let Some((first, command)) = run_command(program, arguments) else { return Ok(()) };
     let mut at = first + 1;
-    if let Some(name) = next_word(command, &arguments, at)
+    if let Some(name) = next_word(command, arguments, at)
         && !arguments[at..name].iter().any(is_name_option)
     {
         at = name + 1;
     }
-    if let Some(word) = next_word(command, &arguments, at) {
-        let mut arguments = arguments;
+    if let Some(word) = next_word(command, arguments, at) {
         arguments.insert(word, "--".into());
-        return Ok(arguments);
+        return Ok(());
     }
     if arguments.iter().position(|argument| argument == "--") == Some(arguments.len() - 1) {
         let mut error = command.clone().error(ErrorKind::MissingRequiredArgument, "there is no command after --");
         error.insert(ContextKind::InvalidArg, ContextValue::String(COMMAND.to_owned()));
         return Err(error);
     }
-    Ok(arguments)
+    Ok(())
+}
+
+/// Returns the word that names a command which runs another one, `lock` or `elect`, and the options of that command.
+fn run_command<'a>(program: &'a Command, arguments: &[OsString]) -> Option<(usize, &'a Command)> {
+    let first = next_word(program, arguments, 1)?;
+    let name = ["lock", "elect"].into_iter().find(|name| arguments[first] == *name)?;
+    Some((first, program.find_subcommand(name)?))
 }
 
 fn is_name_option(argument: &OsString) -> bool {
@@ -81,8 +85,7 @@ fn takes_next(command: &Command, option: &str) -> bool {
 /// Returns the file of `--result` on a command line of `lock` or `elect` whose command follows `--`, for one that
 /// cannot be parsed.
 pub(in crate::cli) fn result_file(program: &Command, arguments: &[OsString]) -> Option<PathBuf> {
-    let first = next_word(program, arguments, 1)?;
-    ["lock", "elect"].iter().find(|name| arguments[first] == **name)?;
+    let (first, _) = run_command(program, arguments)?;
     let mut words = arguments[first..].iter().take_while(|argument| *argument != "--");
     while let Some(word) = words.next() {
         if word == "--result" {
@@ -123,8 +126,8 @@ mod tests {
     fn divided(line: &str) -> Result<String, String> {
         let mut program = Options::command();
         program.build();
-        let words = std::iter::once("lockkeeper").chain(line.split(' ')).map(OsString::from).collect();
-        let words = with_dashes(&program, words).map_err(|error| error.to_string())?;
+        let mut words = std::iter::once("lockkeeper").chain(line.split(' ')).map(OsString::from).collect();
+        add_dashes(&program, &mut words).map_err(|error| error.to_string())?;
         Ok(words[1..].iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
