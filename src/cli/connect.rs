@@ -1,7 +1,7 @@
 //! Connects to a cluster. Only this file names the service behind the client.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -40,7 +40,7 @@ pub(super) fn connect(common: &Common) -> Result<Client, Failure> {
     };
     settings.on_left_out = Some(warn);
     settings.tls = tls(common)?;
-    settings.auth_token_file = common.auth_token_file.clone().filter(|path| !path.as_os_str().is_empty());
+    settings.auth_token_file.clone_from(&common.auth_token_file);
     must_be_readable("--auth-token-file", settings.auth_token_file.as_deref())?;
     settings.request_wait = common.timeout;
     let client = client_with(settings).map_err(|failure| with_variable(failure, common))?;
@@ -91,14 +91,13 @@ fn warn_of_left_out(sentence: &str, json: bool) {
 
 /// Returns what reads the metrics of the nodes, with the certificates and the token of this client.
 pub(super) fn scraper(common: &Common) -> Result<Scraper, Failure> {
-    let token_file = common.auth_token_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    Scraper::new(tls(common)?, token_file).map_err(|why| Failure::usage("--auth-token-file", why))
+    Scraper::new(tls(common)?, common.auth_token_file.as_deref())
+        .map_err(|why| Failure::usage("--auth-token-file", why))
 }
 
 /// Returns the files for TLS from the command line or the environment; `None` for plain text.
 fn tls(common: &Common) -> Result<Option<TlsFiles>, Failure> {
-    let given = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
-    let files = TlsFiles { ca: given(&common.ca), cert: given(&common.cert), key: given(&common.key), refuse: None };
+    let files = TlsFiles { ca: common.ca.clone(), cert: common.cert.clone(), key: common.key.clone(), refuse: None };
     match &files {
         TlsFiles { ca: Some(_), .. } => {}
         TlsFiles { ca: None, cert: None, key: None, .. } => return Ok(None),
