@@ -4,15 +4,13 @@ mod directory;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
 use self::directory::{CertsDir, Listed};
 use crate::auth::principal_name;
 use crate::certs::{Authority, Issued};
-use crate::cli::error::{Failure, YES};
+use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::config::founders;
 use crate::limits::{AUTHORITY_DAYS, CLIENT_CERTIFICATE_DAYS, NODE_CERTIFICATE_DAYS};
@@ -54,18 +52,6 @@ pub(in crate::cli) struct CertsOptions {
     refuse: Vec<String>,
 }
 
-/// The JSON line of one certificate.
-#[derive(Serialize)]
-struct CertificateLine<'a> {
-    name: &'a str,
-    subject: &'a str,
-    sha256: &'a str,
-    hosts: &'a [String],
-    expires: String,
-    made: bool,
-    refused: bool,
-}
-
 fn node(text: &str) -> Result<(u64, Vec<String>), String> {
     let wrong = || "write it like 1=db1.example,10.0.0.1".to_owned();
     let (id, hosts) = text.split_once('=').ok_or_else(wrong)?;
@@ -88,7 +74,7 @@ pub(in crate::cli) fn run(options: &CertsOptions, output: &Output) -> Result<u8,
     // The certificate that this run replaces is the one to refuse.
     dir.refuse(&options.refuse)?;
     wanted.renew(dir.to_renew(options.renew.as_ref())?, &dir)?;
-    issue(&mut dir, wanted, options.days)?;
+    issue(&mut dir, &wanted.cluster, wanted.roles, options.days)?;
     if options.drop_old_ca {
         dir.drop_old_authorities()?;
     }
@@ -100,21 +86,30 @@ pub(super) fn make_missing(path: &Path, cluster: &str, roles: Vec<(Role, Vec<Str
     let mut dir = CertsDir::open(path)?;
     dir.add_refuse_list()?;
     let roles = roles.into_iter().filter(|(role, _)| !dir.has(role)).collect();
-    issue(&mut dir, Wanted { cluster: cluster.to_owned(), roles, hosts: BTreeMap::new() }, None)
+    issue(&mut dir, cluster, roles, None)
 }
 
-fn issue(dir: &mut CertsDir, wanted: Wanted, lifetime: Option<u32>) -> Result<(), Failure> {
-    let Wanted { cluster, roles, hosts: _ } = wanted;
+/// Makes certificates for these nodes and clients, and the authority if there is none.
+fn issue(
+    dir: &mut CertsDir,
+    cluster: &str,
+    roles: Vec<(Role, Vec<String>)>,
+    lifetime: Option<u32>,
+) -> Result<(), Failure> {
     if !dir.has_authority() {
-        dir.add_authority(&new_authority(&cluster)?)?;
+        dir.add_authority(&new_authority(cluster)?)?;
     }
     if roles.is_empty() {
         // A directory without the authority's key can still be listed.
         return Ok(());
     }
-    let authority = dir.authority(&cluster)?;
+    let authority = dir.authority(cluster)?;
     for (role, hosts) in roles {
-        let issued = authority.issue(role.clone(), &hosts, days(&role, lifetime)).map_err(cannot_create)?;
+        let days = lifetime.unwrap_or(match role {
+            Role::Node(_) => NODE_CERTIFICATE_DAYS,
+            Role::Client(_) => CLIENT_CERTIFICATE_DAYS,
+        });
+        let issued = authority.issue(role.clone(), &hosts, days).map_err(cannot_create)?;
         dir.write(&role, &issued)?;
     }
     Ok(())
@@ -129,13 +124,6 @@ fn no_certificates(dir: &Path) -> Failure {
 
 fn new_authority(cluster: &str) -> Result<Issued, Failure> {
     Authority::issue_own(cluster, AUTHORITY_DAYS).map_err(cannot_create)
-}
-
-fn days(role: &Role, days: Option<u32>) -> u32 {
-    days.unwrap_or(match role {
-        Role::Node(_) => NODE_CERTIFICATE_DAYS,
-        Role::Client(_) => CLIENT_CERTIFICATE_DAYS,
-    })
 }
 
 fn cannot_create(error: rcgen::Error) -> Failure {
@@ -209,30 +197,16 @@ fn hosts(addresses: [&String; 2]) -> Vec<String> {
     hosts
 }
 
-fn list<'a>(certificates: &'a [Listed], output: &Output) -> Result<u8, Failure> {
-    let expires = |listed: &Listed| {
-        let end = std::time::UNIX_EPOCH + Duration::from_secs(listed.ends);
-        humantime::format_rfc3339_seconds(end).to_string()
-    };
-    let object = |listed: &'a Listed| CertificateLine {
-        name: &listed.name,
-        subject: &listed.subject,
-        sha256: &listed.digest,
-        hosts: &listed.hosts,
-        expires: expires(listed),
-        made: listed.made,
-        refused: listed.refused,
-    };
+fn list(certificates: &[Listed], output: &Output) -> Result<u8, Failure> {
     let row = |listed: &Listed| {
         let state = match listed {
             Listed { refused: true, .. } => "refused",
             Listed { made: true, .. } => "new",
             Listed { .. } => "",
         };
-        let day = expires(listed).chars().take(10).collect();
+        let day = listed.expires.chars().take(10).collect();
         vec![listed.name.clone(), day, state.to_owned(), listed.subject.clone(), listed.hosts.join(",")]
     };
     let heading = ["NAME", "EXPIRES", "", "SUBJECT", "HOSTS"];
-    output.list(certificates.iter().map(object), &heading, certificates.iter().map(row))?;
-    Ok(YES)
+    output.list(certificates.iter(), &heading, certificates.iter().map(row))
 }

@@ -6,11 +6,15 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
+use crate::auth::time;
 use crate::certs::{Authority, Described, Issued, describe};
 use crate::cli::error::Failure;
 use crate::cli::files::{PRIVATE, failed, locked, replace};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::RENEWED_BELOW_PERCENT;
+use crate::model::WallTime;
 use crate::net::{RefuseList, Role};
 
 /// The value of the command line that names the directory.
@@ -25,15 +29,17 @@ const REPLACED: &str = "replaced.txt";
 /// The name with which `--renew` means all certificates.
 const ALL: &str = "all";
 
+/// A certificate of the directory, as the JSON line shows it.
+#[derive(Serialize)]
 pub(super) struct Listed {
     /// Name of its files, without the extension.
     pub(super) name: String,
     pub(super) subject: String,
-    /// SHA-256 of the certificate.
-    pub(super) digest: String,
+    sha256: String,
     pub(super) hosts: Vec<String>,
-    /// End of its validity, in seconds since 1970.
-    pub(super) ends: u64,
+    /// End of its validity, in the format of RFC 3339.
+    pub(super) expires: String,
+    /// Whether this run made it.
     pub(super) made: bool,
     /// Whether the list of refused certificates has it.
     pub(super) refused: bool,
@@ -256,9 +262,9 @@ impl CertsDir {
         let listed = |name: &str, made: bool, described: &Described| Listed {
             name: name.to_owned(),
             subject: described.subject.clone(),
-            digest: described.digest.clone(),
+            sha256: described.digest.clone(),
             hosts: described.hosts.clone(),
-            ends: described.ends,
+            expires: time(WallTime(described.ends * 1_000)),
             made,
             refused: refused.has_digest(&described.digest),
         };
