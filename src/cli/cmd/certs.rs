@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+pub(super) use self::directory::files_of;
 use self::directory::{CertsDir, Listed};
 use crate::auth::principal_name;
 use crate::certs::{Authority, Issued};

@@ -225,7 +225,9 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
     let endpoints: Vec<_> = listens.iter().map(|listen| listen.client.to_string()).collect();
     let scheme = if options.tls { "https" } else { "http" };
     let urls: Vec<_> = listens.iter().filter_map(|listen| Some(format!("{scheme}://{}", listen.http?))).collect();
-    let files = client_files(&options.dir.join(CERTS)).map(|file| file.display().to_string());
+    let certs_dir = options.dir.join(CERTS);
+    let certs_dir = std::path::absolute(&certs_dir).unwrap_or(certs_dir);
+    let files = certs::files_of(&certs_dir, &Role::Client(CLUSTER.to_owned())).map(|file| file.display().to_string());
     if output.json {
         let [ca, cert, key] = files.map(|file| options.tls.then_some(file));
         let dir = (!options.ephemeral).then(|| options.dir.display().to_string());
@@ -308,8 +310,8 @@ fn protect(nodes: &mut [Config], dir: &Path, client_cert: ClientCert) -> Result<
     certs::make_missing(dir, CLUSTER, roles.collect()).map_err(|failure| failure.of_field("--dir"))?;
     let dir = std::path::absolute(dir)?;
     for config in nodes {
-        let file = |extension: &str| Some(dir.join(format!("node-{}.{extension}", config.node)));
-        let files = TlsFiles { ca: Some(dir.join("ca.pem")), cert: file("pem"), key: file("key"), refuse: None };
+        let [ca, cert, key] = certs::files_of(&dir, &Role::Node(config.node)).map(Some);
+        let files = TlsFiles { ca, cert, key, refuse: None };
         let on = |client_cert_required| Protection::Tls {
             mode: TlsMode::Require,
             files: files.clone(),
@@ -319,13 +321,6 @@ fn protect(nodes: &mut [Config], dir: &Path, client_cert: ClientCert) -> Result<
         config.tls = Tls { client: on(required), peer: on(false), http: on(required) };
     }
     Ok(())
-}
-
-/// Returns the files that a client of the cluster needs: authority, certificate and key.
-fn client_files(dir: &Path) -> [PathBuf; 3] {
-    let client = format!("client-{CLUSTER}");
-    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    [dir.join("ca.pem"), dir.join(format!("{client}.pem")), dir.join(format!("{client}.key"))]
 }
 
 /// Returns the config of each node, still without its members.

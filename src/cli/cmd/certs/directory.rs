@@ -64,6 +64,13 @@ fn file_name(role: &Role) -> String {
     }
 }
 
+/// Returns the files that a node or client needs, in a directory of certificates: authority, certificate and key.
+pub(in crate::cli::cmd) fn files_of(dir: &Path, role: &Role) -> [PathBuf; 3] {
+    let file = |name: &str, extension: &str| dir.join(format!("{name}.{extension}"));
+    let name = file_name(role);
+    [file(AUTHORITY, "pem"), file(&name, "pem"), file(&name, "key")]
+}
+
 impl CertsDir {
     /// Opens the directory, or creates it for this user alone. Waits for another command that has it open.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
