@@ -21,9 +21,6 @@ pub(super) const REFUSED: u8 = 65;
 pub(crate) struct Failure {
     pub(crate) code: ErrorCode,
     pub(crate) detail: String,
-    /// The leader, if the error names one.
-    pub(crate) leader: Option<LeaderHint>,
-    pub(crate) cycle: Vec<DeadlockLink>,
     pub(crate) more: Box<More>,
     /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
@@ -36,6 +33,10 @@ pub(crate) struct Failure {
 /// Facts that only some failures have. Boxed, because results with a failure are moved often.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct More {
+    /// The leader, as the node that refused knows it.
+    pub(crate) leader: Option<LeaderHint>,
+    /// The waiters of a deadlock.
+    pub(crate) cycle: Vec<DeadlockLink>,
     /// The lock that the failure is about.
     pub(crate) lock: Option<LockName>,
     /// Time to wait before a retry, in milliseconds.
@@ -58,7 +59,7 @@ impl More {
     }
 
     fn of(error: &ServiceError) -> Self {
-        let pause_ms = Some(error.pause_ms()).filter(|pause_ms| *pause_ms != 0);
+        let (leader, pause_ms) = (error.leader().cloned(), Some(error.pause_ms()).filter(|pause_ms| *pause_ms != 0));
         match error {
             ServiceError::Refused(refusal) => Self::of_refusal(refusal),
             ServiceError::EventsMissed { resume, .. } => Self { resume: Some(*resume), ..Self::default() },
@@ -68,11 +69,11 @@ impl More {
             | ServiceError::Forbidden { .. }
             | ServiceError::Stopping
             | ServiceError::Internal(_)
-            | ServiceError::Unauthenticated { .. } => Self { pause_ms, ..Self::default() },
+            | ServiceError::Unauthenticated { .. } => Self { leader, pause_ms, ..Self::default() },
         }
     }
 
-    #[allow(clippy::wildcard_enum_match_arm, reason = "every other refusal names no lock, time or value")]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "no other refusal has one of these facts")]
     fn of_refusal(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Held { lock, holder, .. } => Self { holder: holder.clone(), ..Self::of_lock(&lock.name) },
@@ -87,6 +88,7 @@ impl More {
             | Refusal::NotAccepted { lock, .. }
             | Refusal::Changed { lock, .. }
             | Refusal::PermitsNotHeld { lock, .. } => Self::of_lock(&lock.name),
+            Refusal::Deadlock { cycle } => Self { cycle: cycle.clone(), ..Self::default() },
             Refusal::Closed { left_ms } => Self { pause_ms: Some(*left_ms), ..Self::default() },
             Refusal::OutOfBounds { field, low, high, value, .. } => {
                 Self::of_value(&Invalid::new(&field.to_string(), format!("{low}ms to {high}ms"), format!("{value}ms")))
@@ -98,16 +100,7 @@ impl More {
 
 impl Failure {
     pub(crate) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self {
-            code,
-            detail: detail.into(),
-            leader: None,
-            cycle: Vec::new(),
-            more: Box::default(),
-            exit: None,
-            names_next_step: false,
-            silent: false,
-        }
+        Self { code, detail: detail.into(), more: Box::default(), exit: None, names_next_step: false, silent: false }
     }
 
     /// Adds the name of the lock that the failure is about.
@@ -142,7 +135,7 @@ impl Failure {
     /// Puts the option of the command line in the place of a request's field.
     fn in_options(mut self) -> Self {
         let Some(invalid) = &mut self.more.invalid else { return self };
-        let option = option_of(&invalid.field).to_owned();
+        let option = option_of(&invalid.field);
         let rest = self.detail.strip_prefix(&*invalid.field).filter(|rest| rest.starts_with([':', ' ']));
         if let Some(rest) = rest.filter(|_| option.starts_with("--")) {
             self.detail = format!("{option}{rest}");
@@ -215,48 +208,24 @@ impl Failure {
             ErrorCode::Internal => "please report it",
         })
     }
-
-    /// The advice of the error, as in JSON.
-    #[must_use]
-    pub(crate) fn advice(&self) -> &'static str {
-        self.code.row().advice.word()
-    }
 }
 
 /// Returns the option or the value of the command line that gives a request's field. Other fields stay as they are.
-fn option_of(field: &str) -> &str {
-    match field {
+fn option_of(field: &str) -> String {
+    let named = match field {
         "lock" => "<NAME>",
-        "token" => "<TOKEN>",
-        "session" => "<SESSION>",
-        "node" => "<NODE>",
         "features" => "<LEVEL>",
-        "handle" => "<HANDLE>",
+        "token" | "session" | "node" | "handle" | "prefix" => return format!("<{}>", field.to_uppercase()),
         "lease" => "--for",
         "position" => "--from",
-        "prefix" => "<PREFIX>",
         "locks" => "--and",
-        "cluster" | "cluster_id" => "--cluster",
-        "endpoints" => "--endpoints",
-        "auth_token_file" => "--auth-token-file",
-        "namespace" => "--namespace",
-        "ttl" => "--ttl",
-        "disconnect_grace" => "--disconnect-grace",
-        "delay" => "--delay",
-        "at_least" => "--at-least",
-        "at_most" => "--at-most",
-        "limit" => "--limit",
-        "permits" => "--permits",
-        "wait" => "--wait",
-        "why" => "--why",
-        "value" => "--value",
-        "owner" => "--owner",
-        "client" => "--client",
-        "peer" => "--peer",
-        "instead_of" => "--instead-of",
-        "epoch" => "--epoch",
+        "cluster_id" => "--cluster",
+        "cluster" | "endpoints" | "auth_token_file" | "namespace" | "ttl" | "disconnect_grace" | "delay"
+        | "at_least" | "at_most" | "limit" | "permits" | "wait" | "why" | "value" | "owner" | "client" | "peer"
+        | "instead_of" | "epoch" => return format!("--{}", field.replace('_', "-")),
         other => other,
-    }
+    };
+    named.to_owned()
 }
 
 /// Returns a name as one word of a shell.
@@ -270,8 +239,7 @@ impl From<ServiceError> for Failure {
         let more = Box::new(More::of(&error));
         // An error with a pause says when to try again.
         let names_next_step = error.pause_ms() != 0;
-        let failure = Self::new(error.code(), error.to_string());
-        Self { leader: error.leader().cloned(), more, names_next_step, ..failure }.in_options()
+        Self { more, names_next_step, ..Self::new(error.code(), error.to_string()) }.in_options()
     }
 }
 
@@ -280,7 +248,6 @@ impl From<ClientError> for Failure {
         let (code, detail) = (error.code(), error.to_string());
         match error {
             ClientError::Service(error) => error.into(),
-            ClientError::Refused(Refusal::Deadlock { cycle }) => Self { cycle, ..Self::new(code, detail) },
             ClientError::Refused(refusal) => {
                 Self { more: More::of_refusal(&refusal).into(), ..Self::new(code, detail) }.in_options()
             }
@@ -351,7 +318,7 @@ mod tests {
     fn every_error_has_a_next_step() {
         for row in TABLE {
             let failure = Failure::new(row.code, "x");
-            assert_eq!((failure.exit(), failure.advice()), (row.exit, row.advice.word()));
+            assert_eq!(failure.exit(), row.exit);
             let says_it_itself = row.code == ErrorCode::Invalid;
             assert_eq!(failure.next_step().is_none_or(|step| step.is_empty()), says_it_itself, "{}", row.text);
             assert!(!failure.next_step().is_some_and(|step| step.contains("SHOW")), "{}", row.text);

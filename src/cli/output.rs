@@ -243,18 +243,19 @@ impl Output {
             lines.extend(next.map(|next| format!("  {}", plain(&next))));
             return format!("lockkeeper: {}", lines.join("\n"));
         }
+        let more = &failure.more;
         let line = ErrorLine {
             error: failure.code.row().text,
             exit: failure.exit(),
             detail: &failure.detail,
-            advice: failure.advice(),
-            leader: failure.leader.as_ref().map(LeaderNode::new),
-            cycle: (!failure.cycle.is_empty()).then(|| failure.cycle.iter().map(CycleLink::new).collect()),
-            pause_ms: failure.more.pause_ms,
-            resume: failure.more.resume.map(|resume| resume.to_string()),
-            holder: failure.more.holder.as_deref().map(HolderName::new),
-            field: failure.more.invalid.as_ref().map(|invalid| &*invalid.field),
-            bound: failure.more.invalid.as_ref().map(|invalid| &*invalid.bound).filter(|bound| !bound.is_empty()),
+            advice: failure.code.row().advice.word(),
+            leader: more.leader.as_ref().map(LeaderNode::new),
+            cycle: (!more.cycle.is_empty()).then(|| more.cycle.iter().map(CycleLink::new).collect()),
+            pause_ms: more.pause_ms,
+            resume: more.resume.map(|resume| resume.to_string()),
+            holder: more.holder.as_deref().map(HolderName::new),
+            field: more.invalid.as_ref().map(|invalid| &*invalid.field),
+            bound: more.invalid.as_ref().map(|invalid| &*invalid.bound).filter(|bound| !bound.is_empty()),
         };
         serde_json::to_string(&line).unwrap_or_else(|_| plain(&failure.detail).into_owned())
     }
@@ -267,9 +268,10 @@ impl Output {
 
 /// The lines of an error. A deadlock has one line for each waiter.
 fn sentences(failure: &Failure) -> Vec<String> {
-    let Some(first) = failure.cycle.first() else { return vec![plain(&failure.detail).into_owned()] };
+    let cycle = &failure.more.cycle;
+    let Some(first) = cycle.first() else { return vec![plain(&failure.detail).into_owned()] };
     let first = format!("waiting for {} would never end:", plain(first.lock.name.as_str()));
-    let links = DeadlockLink::sentences(&failure.cycle).into_iter().map(|link| format!("    {}", plain(&link)));
+    let links = DeadlockLink::sentences(cycle).into_iter().map(|link| format!("    {}", plain(&link)));
     std::iter::once(first).chain(links).collect()
 }
 
