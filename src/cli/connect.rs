@@ -163,7 +163,7 @@ pub(super) fn led(status: &Status) -> Result<u64, Failure> {
             "node {} reaches no leader with a quorum, so its status is its own view; try again, or ask the other nodes",
             status.node
         );
-        Failure { names_next_step: true, ..Failure::new(ErrorCode::NoLeader, detail) }
+        Failure::with_next_step(ErrorCode::NoLeader, detail)
     })
 }
 

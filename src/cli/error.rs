@@ -24,7 +24,7 @@ pub(crate) struct Failure {
     pub(crate) more: Box<More>,
     /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
-    /// Whether the detail already contains the next step.
+    /// Whether the detail already contains the next step of a code that has one.
     pub(crate) names_next_step: bool,
     /// Whether nothing is printed, because the reader of standard output has closed it.
     pub(crate) silent: bool,
@@ -103,15 +103,14 @@ impl Failure {
         Self { code, detail: detail.into(), more: Box::default(), exit: None, names_next_step: false, silent: false }
     }
 
-    /// Adds the name of the lock that the failure is about.
-    pub(crate) fn about(mut self, lock: &LockName) -> Self {
-        self.more.lock = Some(lock.clone());
-        self
+    /// Creates a failure whose detail says why, and what to do.
+    pub(crate) fn with_next_step(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self { names_next_step: true, ..Self::new(code, detail) }
     }
 
     /// Creates the failure of a node that cannot run. The detail says why, and what to do.
     pub(crate) fn stopped(detail: impl Into<String>) -> Self {
-        Self { names_next_step: true, ..Self::new(ErrorCode::Internal, detail) }
+        Self::with_next_step(ErrorCode::Internal, detail)
     }
 
     /// Creates the failure of a wrong command line. The field is what is wrong: an option as `--ttl`, a value as
@@ -124,6 +123,12 @@ impl Failure {
     pub(crate) fn config(file: &str, error: &ConfigError) -> Self {
         let field = error.place.strip_prefix("environment variable ").unwrap_or(file);
         Self::usage(field, error.to_string())
+    }
+
+    /// Adds the name of the lock that the failure is about.
+    pub(crate) fn about(mut self, lock: &LockName) -> Self {
+        self.more.lock = Some(lock.clone());
+        self
     }
 
     /// Names the option, the value or the variable that is wrong.
@@ -304,7 +309,7 @@ pub(super) fn not_open(error: ClientError) -> Failure {
         Some(reason) => format!("it has ended: {reason}"),
     };
     let detail = format!("session {session} is not open ({how}); `lockkeeper sessions` lists those that are");
-    Failure { names_next_step: true, ..Failure::new(error.code(), detail) }
+    Failure::with_next_step(error.code(), detail)
 }
 
 #[cfg(test)]

@@ -275,7 +275,7 @@ pub(super) fn tls(config: &Config, port: Port) -> Result<Option<PortTls>, Failur
 }
 
 fn wrong_files(error: &TlsError) -> Failure {
-    Failure { names_next_step: true, ..Failure::usage("--config", error.to_string()) }
+    Failure::usage("--config", error.to_string())
 }
 
 async fn bind(address: SocketAddr, peers: &str, instead: &str) -> Result<TcpListener, Failure> {
@@ -285,7 +285,7 @@ async fn bind(address: SocketAddr, peers: &str, instead: &str) -> Result<TcpList
             None => instead.to_owned(),
         };
         let detail = format!("cannot listen on {address} for {peers}: {error}; {next}");
-        Failure { names_next_step: true, ..Failure::new(ErrorCode::Unreachable, detail) }
+        Failure::with_next_step(ErrorCode::Unreachable, detail)
     })
 }
 

@@ -305,7 +305,7 @@ fn check_owner(file: &Path, principal: &Principal, access: &Access) -> Result<()
     let known = owners.join(", ");
     let fix = format!("name one of {known}, or add a [[principal]] of this name");
     let detail = format!("{} has no principal {:?} that can have a token; {fix}", file.display(), principal.as_str());
-    Err(Failure { names_next_step: true, ..Failure::usage("<PRINCIPAL>", detail) })
+    Err(Failure::usage("<PRINCIPAL>", detail))
 }
 
 fn text_of(file: &Path) -> Result<String, Failure> {
@@ -324,7 +324,7 @@ fn checked(file: &Path, text: &str) -> Result<Access, Failure> {
 
 impl From<AuthError> for Failure {
     fn from(error: AuthError) -> Self {
-        Self { names_next_step: true, ..Self::usage("<FILE>", error.to_string()) }
+        Self::usage("<FILE>", error.to_string())
     }
 }
 
@@ -387,7 +387,7 @@ mod tests {
             let refused = run(&FileCommand::Token(options), &output()).expect_err(name);
             let fix = "name one of ops, or add a [[principal]] of this name";
             let detail = format!("{} has no principal {name:?} that can have a token; {fix}", file.display());
-            assert_eq!((refused.detail, refused.names_next_step, out.exists()), (detail, true, false));
+            assert_eq!((refused.next_step(), refused.detail, out.exists()), (None, detail, false));
         }
         assert_eq!(fs::read_to_string(&file).expect("the file"), before);
     }

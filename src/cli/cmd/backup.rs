@@ -80,7 +80,7 @@ async fn piped(client: &Client, output: &Output) -> Result<u8, Failure> {
     if io::stdout().is_terminal() {
         let detail =
             "a backup is not text, and standard output is a terminal; name a file, or redirect it: | ssh, > FILE";
-        return Err(Failure { names_next_step: true, ..Failure::usage("<FILE>", detail) });
+        return Err(Failure::usage("<FILE>", detail));
     }
     let bytes = fetch(client, Path::new("standard output"), &mut io::stdout(), output).await?;
     output.remark(&format!("{bytes} bytes; `restore` checks them"));
@@ -113,7 +113,7 @@ impl Partial {
             let detail = format!(
                 "cannot write into {directory}: {error}; make that directory writable, or name a file elsewhere"
             );
-            Failure { names_next_step: true, ..Failure::usage("<FILE>", detail) }
+            Failure::usage("<FILE>", detail)
         })?;
         Ok((Self(path), opened))
     }
@@ -121,7 +121,7 @@ impl Partial {
 
 fn taken(file: &Path) -> Failure {
     let detail = format!("{} exists already and is not overwritten; name another file", file.display());
-    Failure { names_next_step: true, ..Failure::usage("<FILE>", detail) }
+    Failure::usage("<FILE>", detail)
 }
 
 /// Gives the complete file its final name. Fails if that name already exists.
@@ -189,6 +189,6 @@ mod tests {
         let directory = folder.path().join("nope");
         let refused = Partial::begin(&directory.join("x")).err().unwrap();
         assert!(refused.detail.contains(&format!("into {}: ", directory.display())), "{refused:?}");
-        assert_eq!((refused.exit(), refused.names_next_step), (64, true));
+        assert_eq!((refused.exit(), refused.next_step()), (64, None), "the detail names it");
     }
 }

@@ -196,7 +196,7 @@ async fn promote(client: &Client, options: &PromoteOptions, output: &Output) -> 
         Err(_) => {
             let waited = short(millis(options.wait));
             let detail = format!("node {node} has not caught up within {waited}; see `lockkeeper member ls`");
-            return Err(Failure { names_next_step: true, ..Failure::new(ErrorCode::MembersUnfit, detail) });
+            return Err(Failure::with_next_step(ErrorCode::MembersUnfit, detail));
         }
     }
     change(client, MemberChange::Promote { node, instead_of: options.instead_of }).await?;

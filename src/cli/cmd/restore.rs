@@ -131,7 +131,7 @@ impl From<RestoreError> for Failure {
             }
             error @ RestoreError::Backup(_) => {
                 let exit = error.is_damage().then_some(REFUSED);
-                Failure { exit, names_next_step: true, ..Failure::usage("<FILE>", error.to_string()) }
+                Failure { exit, ..Failure::usage("<FILE>", error.to_string()) }
             }
         }
     }

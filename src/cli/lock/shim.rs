@@ -38,7 +38,7 @@ pub struct ShimOptions {
 #[must_use]
 pub fn become_command(options: &ShimOptions, json: bool) -> u8 {
     let complain = |failure: Failure, code| {
-        Output::new(json).failure(&Failure { exit: Some(code), names_next_step: true, ..failure });
+        Output::new(json).failure(&Failure { exit: Some(code), ..failure });
         code
     };
     let stopped = |problem: String| complain(Failure::stopped(problem), NOT_EXECUTABLE);
