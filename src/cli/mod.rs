@@ -209,8 +209,8 @@ fn run(options: Options, output: &Output) -> Result<u8, Failure> {
     }
     match options.command {
         Command::Completions(shell) => cmd::completions::run(&shell, &options::command(), output),
-        Command::Config(ConfigCommand::Check(file)) => cmd::config::check(&file, output),
-        Command::Audit(AuditCommand::Verify(file)) => cmd::audit::verify(&file, output),
+        Command::Config(ConfigCommand::Check { file }) => cmd::config::check(&file, output),
+        Command::Audit(AuditCommand::Verify { files }) => cmd::audit::verify(&files, output),
         Command::Certs(options) => cmd::certs::run(&options, output),
         Command::Auth(AuthCommand::Whoami) => ask(common, async |client| cmd::auth::whoami(client, output).await),
         Command::Auth(AuthCommand::File(command)) => cmd::auth::run(&command, output),

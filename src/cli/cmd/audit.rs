@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::Serialize;
 
 use crate::audit;
@@ -14,14 +14,11 @@ use crate::cli::output::Output;
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum AuditCommand {
     /// Check that no line was changed, removed or added
-    Verify(AuditFiles),
-}
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct AuditFiles {
-    /// The file under [audit] of the node's configuration, and full files before it, in any order
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
+    Verify {
+        /// The file under [audit] of the node's configuration, and full files before it, in any order
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
 }
 
 /// The JSON line.
@@ -42,12 +39,12 @@ struct Verified {
 }
 
 /// Checks the chain of the files. Returns exit code 1 if it is broken.
-pub(in crate::cli) fn verify(options: &AuditFiles, output: &Output) -> Result<u8, Failure> {
+pub(in crate::cli) fn verify(paths: &[PathBuf], output: &Output) -> Result<u8, Failure> {
     let unread = |path: &PathBuf, error: io::Error| {
         Failure::usage("<FILES>", format!("{}: {error}; check the path", path.display()))
     };
     let mut files = Vec::new();
-    for path in &options.files {
+    for path in paths {
         let first = File::open(path).and_then(audit::first_of).map_err(|error| unread(path, error))?;
         files.push((first, File::open(path).map_err(|error| unread(path, error))?));
     }

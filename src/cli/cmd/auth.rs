@@ -28,22 +28,30 @@ pub(in crate::cli) enum AuthCommand {
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum FileCommand {
     /// Make a file of rules with one principal that may do everything
-    Init(InitOptions),
+    Init {
+        /// Path of the new file
+        file: PathBuf,
+        /// Name of the principal that may do everything
+        #[arg(long, value_parser = principal_name, value_name = "NAME")]
+        admin: Principal,
+    },
     /// Add a token of a principal to a file, and print it: no node can show it again
     Token(TokenOptions),
     /// Remove a token from a file
-    Revoke(RevokeOptions),
+    Revoke {
+        /// Path of the file
+        file: PathBuf,
+        /// Id of the token, as `auth check` shows it
+        id: String,
+    },
     /// Check a file, and list its principals or ask what one may do; exit code 1 if it may not
-    Check(CheckOptions),
-}
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct InitOptions {
-    /// Path of the new file
-    file: PathBuf,
-    /// Name of the principal that may do everything
-    #[arg(long, value_parser = principal_name, value_name = "NAME")]
-    admin: Principal,
+    Check {
+        /// Path of the file
+        file: PathBuf,
+        /// Ask whether a principal has a right on a name, and which rule gives it [default: none]
+        #[arg(long, num_args = 3, value_names = ["PRINCIPAL", "RIGHT", "NAMESPACE/NAME"])]
+        can: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -59,23 +67,6 @@ pub(in crate::cli) struct TokenOptions {
     /// Write the token to this new file instead of standard output [default: none]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct RevokeOptions {
-    /// Path of the file
-    file: PathBuf,
-    /// Id of the token, as `auth check` shows it
-    id: String,
-}
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct CheckOptions {
-    /// Path of the file
-    file: PathBuf,
-    /// Ask whether a principal has a right on a name, and which rule gives it [default: none]
-    #[arg(long, num_args = 3, value_names = ["PRINCIPAL", "RIGHT", "NAMESPACE/NAME"])]
-    can: Vec<String>,
 }
 
 /// The JSON line of a new token.
@@ -131,15 +122,15 @@ pub(in crate::cli) async fn whoami(client: &Client, output: &Output) -> Result<u
 /// Runs a command about a file of rules, without a node.
 pub(in crate::cli) fn run(command: &FileCommand, output: &Output) -> Result<u8, Failure> {
     match command {
-        FileCommand::Init(options) => init(options, output),
+        FileCommand::Init { file, admin } => init(file, admin, output),
         FileCommand::Token(options) => token(options, output),
-        FileCommand::Revoke(options) => revoke(options, output),
-        FileCommand::Check(options) if options.can.is_empty() => list(options, output),
-        FileCommand::Check(options) => can(options, output),
+        FileCommand::Revoke { file, id } => revoke(file, id, output),
+        FileCommand::Check { file, can } if can.is_empty() => list(file, output),
+        FileCommand::Check { file, can } => answer(file, can, output),
     }
 }
 
-fn init(InitOptions { file, admin }: &InitOptions, output: &Output) -> Result<u8, Failure> {
+fn init(file: &Path, admin: &Principal, output: &Output) -> Result<u8, Failure> {
     let text = format!(
         "# Principals and their rights: see the manual's page on security.\nversion = 1\n\n[[role]]\nname = \"admin\"\n\
          rules = [{{ namespace = \"*\", right = \"admin\" }}]\ncluster = [\"metrics\", \"backup\", \"operate\"]\n\n\
@@ -194,12 +185,12 @@ fn unshown(hash: &TokenHash, file: &Path, failure: Failure) -> Failure {
     Failure { detail, silent: false, names_next_step: true, ..failure }
 }
 
-fn revoke(RevokeOptions { file, id }: &RevokeOptions, output: &Output) -> Result<u8, Failure> {
+fn revoke(file: &Path, id: &str, output: &Output) -> Result<u8, Failure> {
     let _locked = locked(file).map_err(failed("<FILE>", "lock", file))?;
     let text = text_of(file)?;
     let access = read(file, &text)?;
     let known = || access.principals().flat_map(|principal| principal.tokens).map(|(hash, _)| hash);
-    let mut named = known().filter(|hash| hash.to_string().starts_with(id.as_str()));
+    let mut named = known().filter(|hash| hash.to_string().starts_with(id));
     let (Some(hash), None) = (named.next().filter(|_| 12 <= id.len()), named.next()) else {
         let ids = known().map(|hash| hash.id()).collect::<Vec<_>>().join(", ");
         let name = file.display();
@@ -237,7 +228,7 @@ fn without(text: &str, hash: &str) -> String {
     blocks.concat().concat()
 }
 
-fn list(CheckOptions { file, .. }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
+fn list(file: &Path, output: &Output) -> Result<u8, Failure> {
     let access = Access::from_file(file, SystemClock::new().wall())?;
     let row = |view: PrincipalView<'_>| {
         let certificate = if view.certificate { "yes" } else { "no" };
@@ -261,9 +252,10 @@ fn bounds(view: &PrincipalView<'_>) -> String {
     stated.collect::<Vec<_>>().join(", ")
 }
 
-fn can(CheckOptions { file, can }: &CheckOptions, output: &Output) -> Result<u8, Failure> {
+/// Answers whether a principal has a right on a name.
+fn answer(file: &Path, question: &[String], output: &Output) -> Result<u8, Failure> {
     let access = Access::from_file(file, SystemClock::new().wall())?;
-    let [name, right, key] = can.as_slice() else {
+    let [name, right, key] = question else {
         return Err(Failure::usage("--can", "--can needs PRINCIPAL RIGHT NAMESPACE/NAME"));
     };
     let principal = access.principals().find(|view| view.name.as_str() == name).map(|view| view.name);
@@ -343,7 +335,7 @@ mod tests {
     fn made(folder: &Path) -> (PathBuf, String) {
         let (file, out) = (folder.join("auth.toml"), folder.join("ops.token"));
         let admin = principal_name("ops").expect("a name");
-        run(&FileCommand::Init(InitOptions { file: file.clone(), admin: admin.clone() }), &output()).expect("made");
+        run(&FileCommand::Init { file: file.clone(), admin: admin.clone() }, &output()).expect("made");
         let options = TokenOptions { file: file.clone(), principal: admin, expires: 7, out: Some(out.clone()) };
         run(&FileCommand::Token(options), &output()).expect("added");
         let secret = fs::read_to_string(out).expect("the secret");
@@ -361,7 +353,7 @@ mod tests {
         assert!(text.contains(&hash.to_string()) && !text.contains(&secret), "{text}");
         let commented = format!("{text}# for the pipeline\n");
         fs::write(&file, commented).expect("written");
-        let revoked = |id: String| run(&FileCommand::Revoke(RevokeOptions { file: file.clone(), id }), &output());
+        let revoked = |id: String| run(&FileCommand::Revoke { file: file.clone(), id }, &output());
         for wrong in ["", "0", "000000000000", &hash.id()[..11]] {
             let refused = revoked(wrong.to_owned()).expect_err(wrong);
             assert!(refused.detail.contains(&hash.id()), "{}", refused.detail);
@@ -370,8 +362,8 @@ mod tests {
         let text = fs::read_to_string(&file).expect("the file");
         assert!(!text.contains(&hash.to_string()) && text.contains("# for the pipeline"), "{text}");
         assert!(revoked(hash.id()).is_err());
-        let again = InitOptions { file, admin: principal_name("ops").expect("a name") };
-        assert!(run(&FileCommand::Init(again), &output()).is_err(), "it would replace a file");
+        let again = FileCommand::Init { file, admin: principal_name("ops").expect("a name") };
+        assert!(run(&again, &output()).is_err(), "it would replace a file");
     }
 
     /// A token of an unknown principal is refused with the names of the principals, before the file or the token's file
@@ -405,8 +397,8 @@ mod tests {
                 let options = TokenOptions { file: file.clone(), principal, expires: 7, out };
                 scope.spawn(move || run(&FileCommand::Token(options), &output()).expect("added"));
             }
-            let revoke = RevokeOptions { file: file.clone(), id: first.clone() };
-            scope.spawn(move || run(&FileCommand::Revoke(revoke), &output()).expect("removed"));
+            let revoke = FileCommand::Revoke { file: file.clone(), id: first.clone() };
+            scope.spawn(move || run(&revoke, &output()).expect("removed"));
         });
         let access = Access::from_file(&file, SystemClock::new().wall()).expect("good rules");
         let left = access.principals().flat_map(|view| tokens(&view)).map(|token| token.id).collect::<Vec<_>>();
@@ -423,14 +415,14 @@ mod tests {
         fs::write(&file, text).expect("written");
         let ask = |can: [&str; 3]| {
             let can = can.map(str::to_owned).to_vec();
-            run(&FileCommand::Check(CheckOptions { file: file.clone(), can }), &output())
+            run(&FileCommand::Check { file: file.clone(), can }, &output())
         };
         assert_eq!(ask(["ops", "admin", "prod/a"]), Ok(YES));
         assert_eq!((ask(["ci", "read", "prod/a"]), ask(["ops", "lock", "prod"])), (Ok(NO), Ok(YES)));
         for wrong in [["x", "read", "prod/a"], ["ops", "write", "prod/a"], ["ops", "read", "Prod/a"]] {
             assert_eq!(ask(wrong).expect_err("refused").exit(), 64, "{wrong:?}");
         }
-        assert_eq!(run(&FileCommand::Check(CheckOptions { file, can: Vec::new() }), &output()), Ok(YES));
+        assert_eq!(run(&FileCommand::Check { file, can: Vec::new() }, &output()), Ok(YES));
     }
 
     /// The lines of JSON have the fields that the manual lists.

@@ -26,7 +26,10 @@ pub(in crate::cli) enum MemberCommand {
     /// Give a node a vote when it has caught up
     Promote(PromoteOptions),
     /// Remove a node; its id is never used again
-    Remove(RemoveOptions),
+    Remove {
+        /// Id of the node
+        node: u64,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -56,12 +59,6 @@ pub(in crate::cli) struct PromoteOptions {
     wait: Duration,
 }
 
-#[derive(Debug, Args)]
-pub(in crate::cli) struct RemoveOptions {
-    /// Id of the node
-    node: u64,
-}
-
 #[derive(Serialize)]
 struct AddedLine<'a> {
     node: u64,
@@ -87,7 +84,7 @@ pub(in crate::cli) async fn run(
         MemberCommand::Ls => list(client, output).await,
         MemberCommand::Add(options) => add(client, common, options, output).await,
         MemberCommand::Promote(options) => promote(client, &options, output).await,
-        MemberCommand::Remove(RemoveOptions { node }) => {
+        MemberCommand::Remove { node } => {
             change(client, MemberChange::Remove { node }).await?;
             changed(client, node, output, "is no longer a member; stop it, if it runs").await
         }
