@@ -1,7 +1,7 @@
 //! `features`: shows the feature level of the cluster and what its nodes support, or raises the level.
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::connect::{Client, led};
 use crate::cli::error::Failure;
@@ -24,14 +24,6 @@ pub(in crate::cli) enum FeaturesCommand {
     },
 }
 
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Features {
-    active: u32,
-    /// The lowest level that a node announced; null until all nodes have announced one.
-    supported: Option<u32>,
-}
-
 /// Raises the feature level if requested, then shows it and the levels that the nodes support.
 pub(in crate::cli) async fn run(client: &Client, options: &FeaturesOptions, output: &Output) -> Result<u8, Failure> {
     if let Some(FeaturesCommand::Raise { level }) = options.command {
@@ -39,9 +31,10 @@ pub(in crate::cli) async fn run(client: &Client, options: &FeaturesOptions, outp
     }
     let status = client.status().await?;
     led(&status)?;
+    // The lowest level, or null until all nodes have announced one.
     let levels: Option<Vec<_>> = status.nodes.iter().map(|node| node.features).collect();
     let supported = levels.and_then(|levels| levels.into_iter().min());
-    output.answer(&Features { active: status.features, supported }, || {
+    output.answer(&json!({ "active": status.features, "supported": supported }), || {
         let most = supported.map_or("not every node has announced its level".to_owned(), |level| {
             format!("every node supports {level}")
         });

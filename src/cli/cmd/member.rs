@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::args::{Common, duration};
 use crate::cli::connect::Client;
@@ -65,12 +66,6 @@ struct AddedLine<'a> {
     cluster: &'a str,
     cluster_id: String,
     config: &'a str,
-}
-
-#[derive(Serialize)]
-struct ChangedLine {
-    node: u64,
-    voters: Vec<u64>,
 }
 
 /// Runs a command about members.
@@ -222,8 +217,8 @@ async fn caught_up(client: &Client, node: u64, output: &Output) -> Result<(), Fa
 async fn changed(client: &Client, node: u64, output: &Output, what: &str) -> Result<u8, Failure> {
     if output.json {
         let status = led_status(client).await?;
-        let voters = status.nodes.iter().filter(|node| node.role != Role::Learner).map(|node| node.id).collect();
-        output.object(&ChangedLine { node, voters })?;
+        let voters = status.nodes.iter().filter(|node| node.role != Role::Learner).map(|node| node.id);
+        output.object(&json!({ "node": node, "voters": voters.collect::<Vec<_>>() }))?;
     }
     output.remark(&format!("node {node} {what}"));
     Ok(YES)

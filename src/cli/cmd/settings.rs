@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::args::duration;
 use crate::cli::connect::{Client, led};
@@ -11,7 +11,7 @@ use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::clock::millis;
-use crate::model;
+use crate::model::Setting;
 use crate::service::Status;
 
 #[derive(Debug, Args)]
@@ -31,19 +31,12 @@ pub(in crate::cli) enum SettingName {
     TtlMax,
 }
 
-/// The JSON line of one setting.
-#[derive(Debug, Serialize)]
-struct Setting {
-    name: &'static str,
-    value_ms: u64,
-}
-
 /// Changes a setting if requested, then lists the settings of the cluster.
 pub(in crate::cli) async fn run(client: &Client, options: &SettingsOptions, output: &Output) -> Result<u8, Failure> {
     let before = client.status().await?;
     led(&before)?;
     let Some(value) = options.value else { return shown(&before, output) };
-    client.change_setting(model::Setting::TtlMax(millis(value))).await?;
+    client.change_setting(Setting::TtlMax(millis(value))).await?;
     let after = client.status().await?;
     if before.ttl_ms_max < after.ttl_ms_max {
         output.remark("make a new backup: a restore of an older one waits for the old value only");
@@ -52,6 +45,6 @@ pub(in crate::cli) async fn run(client: &Client, options: &SettingsOptions, outp
 }
 
 fn shown(status: &Status, output: &Output) -> Result<u8, Failure> {
-    let setting = Setting { name: "ttl_max", value_ms: status.ttl_ms_max };
+    let setting = json!({ "name": "ttl_max", "value_ms": status.ttl_ms_max });
     output.answer(&setting, || format!("ttl_max {}", short(status.ttl_ms_max)))
 }

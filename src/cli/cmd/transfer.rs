@@ -1,7 +1,7 @@
 //! `transfer`: hands leadership to another node.
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::connect::Client;
 use crate::cli::error::{Failure, YES};
@@ -14,16 +14,10 @@ pub(in crate::cli) struct TransferOptions {
     node: u64,
 }
 
-/// The JSON line.
-#[derive(Debug, Serialize)]
-struct Transferred {
-    leader: u64,
-}
-
 /// Transfers leadership, and waits until the other node leads.
 pub(in crate::cli) async fn run(client: &Client, options: &TransferOptions, output: &Output) -> Result<u8, Failure> {
     client.service().operate(Operation::Transfer(options.node)).await?;
-    output.object_only(&Transferred { leader: options.node })?;
+    output.object_only(&json!({ "leader": options.node }))?;
     output.remark(&format!("node {} leads", options.node));
     Ok(YES)
 }
