@@ -68,20 +68,17 @@ pub(in crate::cli) async fn run(client: &Client, options: AcquireOptions, output
     let wait = if options.try_once { Duration::ZERO } else { options.wait.unwrap_or(longest) };
     let request = if wait.is_zero() { request.try_once() } else { request.wait(wait) };
     let mut signals = Signals::listen()?;
-    let take = request.take();
-    let taken = tokio::select! {
+    let lease = tokio::select! {
         biased;
-        signal = signals.next_ending() => Err(signal),
-        lease = take => Ok(lease),
-    };
-    let lease = match taken {
-        Ok(Ok(lease)) => lease,
-        Ok(Err(error)) => return Err(with_blocker(client, error).await.into()),
-        Err(signal) => {
-            // A dropped request withdraws itself, so that neither a waiter nor a lease outlives this process.
+        signal = signals.next_ending() => {
+            // The dropped request withdraws itself, so that neither a waiter nor a lease outlives this process.
             client.cancelled().await;
             return Ok(signals::exit_code(signal));
         }
+        taken = request.take() => match taken {
+            Ok(lease) => lease,
+            Err(error) => return Err(with_blocker(client, error).await.into()),
+        },
     };
     let answer = Leased {
         namespace: client.settings.namespace.to_string(),
@@ -96,21 +93,16 @@ pub(in crate::cli) async fn run(client: &Client, options: AcquireOptions, output
     let print = tokio::task::spawn_blocking(move || line.and_then(|line| output.as_it_is(&line)));
     let printed = tokio::select! {
         biased;
-        signal = signals.next_ending() => Err(signal),
-        printed = print => Ok(printed.unwrap_or_else(|error| Err(Failure::stopped(error.to_string())))),
+        signal = signals.next_ending() => {
+            give_back(lease).await;
+            return Ok(signals::exit_code(signal));
+        }
+        printed = print => printed.unwrap_or_else(|error| Err(Failure::stopped(error.to_string()))),
     };
-    // If the handle was not printed, no process could release the lease.
-    match printed {
-        Ok(Ok(())) => Ok(YES),
-        Ok(Err(unprinted)) => {
-            give_back(lease).await;
-            Err(unprinted.unprinted())
-        }
-        Err(signal) => {
-            give_back(lease).await;
-            Ok(signals::exit_code(signal))
-        }
-    }
+    let Err(unprinted) = printed else { return Ok(YES) };
+    // Without its handle, no process could release the lease.
+    give_back(lease).await;
+    Err(unprinted.unprinted())
 }
 
 const NO_OUTPUT: &str = "standard output is closed or discarded, so no process would get the handle, and none could release the \
