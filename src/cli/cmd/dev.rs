@@ -71,15 +71,6 @@ pub(in crate::cli) enum DevProfile {
     Fast,
 }
 
-impl From<DevProfile> for Profile {
-    fn from(profile: DevProfile) -> Self {
-        match profile {
-            DevProfile::Lan => Profile::Lan,
-            DevProfile::Fast => Profile::Fast,
-        }
-    }
-}
-
 /// The JSON lines.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -100,7 +91,7 @@ enum DevLine<'a> {
     Stopping,
 }
 
-/// Name of the cluster that `dev` runs.
+/// Name of the cluster that `dev` runs, and of its client.
 const CLUSTER: &str = "dev";
 
 /// Directory of the certificates, below the directory of the data.
@@ -266,15 +257,17 @@ fn welcome(options: &DevOptions, listens: &[Listen], output: &Output) -> Result<
 /// Prints a line whenever leadership changes, from the first leader on.
 async fn print_leadership(node: Node, output: Output) {
     let mut leaders = node.info().leader;
-    let mut printed = None;
+    // A cluster that has just started has no leader, which is no news.
+    let mut printed = leadership(None, 0);
     loop {
         let leader = leaders.borrow_and_update().as_ref().map(|leader| leader.node);
         let term = node.views().borrow().term;
-        if let Some(line) = news(printed.as_deref(), leadership(leader, term)) {
+        let line = leadership(leader, term);
+        if line != printed {
             if output.answer(&DevLine::Leader { leader, term }, || line.clone()).is_err() {
                 return;
             }
-            printed = Some(line);
+            printed = line;
         }
         if leaders.changed().await.is_err() {
             return;
@@ -282,16 +275,9 @@ async fn print_leadership(node: Node, output: Output) {
     }
 }
 
-const NO_LEADER: &str = "no node leads";
-
+/// Returns the line about the leader. Without one, it is the same in every term.
 fn leadership(leader: Option<u64>, term: u64) -> String {
-    leader.map_or(NO_LEADER.to_owned(), |node| format!("node {node} leads (term {term})"))
-}
-
-/// Returns the line if it differs from the printed one. If nothing was printed yet, a line without a leader is skipped,
-/// because a cluster that has just started has none.
-fn news(printed: Option<&str>, line: String) -> Option<String> {
-    (line != printed.unwrap_or(NO_LEADER)).then_some(line)
+    leader.map_or("no node leads".to_owned(), |node| format!("node {node} leads (term {term})"))
 }
 
 async fn any_failed(servers: &mut [Server]) -> String {
@@ -331,11 +317,15 @@ fn plan(options: &DevOptions) -> Vec<Config> {
         let port = if options.port_base == 0 { 0 } else { options.port_base.saturating_add(above).saturating_add(id) };
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };
+    let profile = match options.profile {
+        DevProfile::Lan => Profile::Lan,
+        DevProfile::Fast => Profile::Fast,
+    };
     let node = |id: u64| {
         let listen = Listen { client: port(id, 0), peer: port(id, PEER_PORTS), http: Some(port(id, HTTP_PORTS)) };
         Config {
-            data: Path::new(&options.dir).join(format!("n{id}")),
-            timing: Profile::from(options.profile).timing(),
+            data: options.dir.join(format!("n{id}")),
+            timing: profile.timing(),
             log_level: LOG_LEVEL.to_owned(),
             ..Config::new(CLUSTER, id, listen)
         }
@@ -390,16 +380,13 @@ mod tests {
         assert!(options(&["--client-cert", "optional"]).is_err(), "there is no TLS");
     }
 
-    /// The first line about leadership names a leader, because a cluster that starts has none yet. A later loss of the
-    /// leader is printed, and no line is printed twice.
+    /// A line about leadership differs from the last one if another node leads, or the same one again in a later term.
+    /// A term without a leader is no news.
     #[test]
-    fn the_first_news_is_a_leader() {
-        let (none, first) = (leadership(None, 0), leadership(Some(2), 1));
-        assert_eq!(news(None, none.clone()), None);
-        assert_eq!(news(None, first.clone()), Some("node 2 leads (term 1)".into()));
-        assert_eq!(news(Some(&first), first.clone()), None);
-        assert_eq!(news(Some(&first), none.clone()), Some("no node leads".into()));
-        assert_eq!(news(Some(&none), leadership(Some(1), 2)), Some("node 1 leads (term 2)".into()));
+    fn news_is_another_leader() {
+        assert_eq!(leadership(Some(2), 1), "node 2 leads (term 1)");
+        assert_ne!(leadership(Some(2), 2), leadership(Some(2), 1));
+        assert_eq!((leadership(None, 1), leadership(None, 2)), ("no node leads".into(), "no node leads".into()));
     }
 
     /// The JSON lines have every field; those that do not apply are null.
