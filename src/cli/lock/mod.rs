@@ -9,7 +9,6 @@ mod held;
 mod link;
 mod options;
 mod orders;
-mod parent_run;
 mod processes;
 mod result;
 mod shim;
@@ -33,7 +32,6 @@ use self::child::{OnLost, Orders, Report};
 use self::guardian::own_guardian;
 use self::held::{Notified, hold, tokens};
 use self::options::{Order, ReleaseWhen};
-use self::parent_run::ParentRun;
 use self::result::RunResult;
 use self::signals::Signals;
 use super::args::Common;
@@ -44,6 +42,7 @@ use super::output::Output;
 use super::who::metadata;
 use crate::clock::{Clock, SystemClock};
 use crate::limits;
+use crate::model::{Owner, Parent, SessionId};
 use crate::service::{ErrorCode, LockService};
 
 /// Runs a command under locks, or only holds them. Returns the exit code.
@@ -98,7 +97,7 @@ async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &
     let signals = &mut Signals::listen()?;
     let client = connect(common)?.metadata(metadata(&order.program())?);
     let owner = order.run.owner.as_ref().map_or_else(random_owner, ToString::to_string);
-    let parent = ParentRun::of_this_process().parent(&common.endpoints)?;
+    let parent = enclosing_run(|name| std::env::var(name).ok(), &common.endpoints)?;
     let asking = Asking { order, owner: &owner, parent };
     let held = match acquire(&client, &asking, signals, output).await {
         Ok(held) => held,
@@ -115,7 +114,7 @@ async fn hold_and_run(order: &Order, common: &Common, output: &Output, result: &
     };
     result.acquired = true;
     let tokens = tokens(&order.names, &held.guard);
-    result.token = Some(tokens.as_slice()).filter(|tokens| tokens.len() == 1).map(|tokens| tokens.concat());
+    result.token = only(&tokens);
     result.tokens = order.names.iter().map(ToString::to_string).zip(tokens).collect();
     let notified = Notified { guard: &held.guard, namespace: &common.namespace, output };
     let outcome = match &order.command {
@@ -182,10 +181,9 @@ fn environment<S: LockService>(
 ) -> Vec<(String, Option<OsString>)> {
     let names: Vec<String> = asking.order.names.iter().map(ToString::to_string).collect();
     let tokens = tokens(&asking.order.names, &held.guard);
-    let of_one = |all: &[String]| Some(all).filter(|all| all.len() == 1).map(|all| all.concat());
     let variables = [
-        ("LOCKKEEPER_LOCK", of_one(&names)),
-        ("LOCKKEEPER_TOKEN", of_one(&tokens)),
+        ("LOCKKEEPER_LOCK", only(&names)),
+        ("LOCKKEEPER_TOKEN", only(&tokens)),
         ("LOCKKEEPER_LOCKS", Some(names.join("\n"))),
         ("LOCKKEEPER_TOKENS", Some(tokens.join("\n"))),
         ("LOCKKEEPER_NAMESPACE", Some(common.namespace.to_string())),
@@ -198,7 +196,58 @@ fn environment<S: LockService>(
     variables.into_iter().chain(cluster).map(|(name, value)| (name.to_owned(), value.map(Into::into))).collect()
 }
 
+/// Returns the enclosing run, which waits for this one to end, from the variables that a run sets for its command. If
+/// the two have no endpoint in common, the outer run counts as a run of another cluster and is ignored.
+fn enclosing_run(
+    variable: impl Fn(&'static str) -> Option<String>,
+    endpoints: &[String],
+) -> Result<Option<Parent>, Failure> {
+    let given = |name| variable(name).filter(|text| !text.is_empty());
+    let (Some(session), Some(owner)) = (given("LOCKKEEPER_SESSION"), given("LOCKKEEPER_OWNER")) else {
+        return Ok(None);
+    };
+    let same = |theirs: String| theirs.split(',').any(|one| endpoints.iter().any(|own| own == one));
+    if !given("LOCKKEEPER_ENDPOINTS").is_none_or(same) {
+        return Ok(None);
+    }
+    let wrong = |name, error| Failure::usage(name, format!("{name} in the environment: {error}; unset it"));
+    let session: SessionId = session.parse().map_err(|error| wrong("LOCKKEEPER_SESSION", error))?;
+    let owner = Owner::parse(&owner).map_err(|error| wrong("LOCKKEEPER_OWNER", error))?;
+    Ok(Some(Parent { session, owner }))
+}
+
+/// Returns the text of a single lock; `None` for a set.
+fn only(texts: &[String]) -> Option<String> {
+    if let [one] = texts { Some(one.clone()) } else { None }
+}
+
 /// Returns a random owner name. It is short, and distinguishes runs.
 fn random_owner() -> String {
     format!("run-{:08x}", SystemClock::new().random_u128() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A nested run names the outer one, unless the outer one uses another cluster. Invalid variables are a usage
+    /// error.
+    #[test]
+    fn a_nested_run_names_the_outer_one() {
+        let around = |session: &str, endpoints: &str| {
+            let variable = |name| match name {
+                "LOCKKEEPER_SESSION" => Some(session.to_owned()),
+                "LOCKKEEPER_OWNER" => Some("job".to_owned()),
+                _ => Some("a:1,b:2".to_owned()),
+            };
+            enclosing_run(variable, &[endpoints.to_owned()])
+        };
+        let outer = around("7", "b:2").unwrap().unwrap();
+        assert_eq!((outer.session.to_string().as_str(), outer.owner.as_str()), ("7", "job"));
+        assert_eq!(around("7", "c:3"), Ok(None));
+        assert_eq!(around("", "b:2"), Ok(None));
+        let wrong = around("x", "b:2").unwrap_err();
+        assert_eq!(wrong.exit(), 64);
+        assert!(wrong.detail.ends_with("; unset it"), "{}", wrong.detail);
+    }
 }
