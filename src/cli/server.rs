@@ -143,9 +143,8 @@ impl Server {
         let (client_tls, http_tls) = (tls(&config, Port::Client)?, tls(&config, Port::Http)?);
         let options = NodeOptions { ephemeral, peer_listener: Some(peer), ..NodeOptions::default() };
         let node = Node::open_with(config, options).await.map_err(unopened)?;
-        let named = |port: Port, tls: &Option<PortTls>| tls.clone().map(|tls| (port.name(), tls));
-        let tls: Vec<_> =
-            [named(Port::Client, &client_tls), named(Port::Http, &http_tls)].into_iter().flatten().collect();
+        let by_port = [(Port::Client, &client_tls), (Port::Http, &http_tls)];
+        let tls: Vec<_> = by_port.into_iter().filter_map(|(port, tls)| Some((port.name(), tls.clone()?))).collect();
         tls.iter().for_each(|(_, tls)| node.audit_port(tls));
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
@@ -171,11 +170,10 @@ impl Server {
     /// Reads the files of rules and certificates again, and uses those that have changed. If the files of a port cannot
     /// be used, the other ports use their new files. A warning names each file that cannot be used.
     pub(super) fn reload_files(&mut self) {
-        let unused = self.reload_certificates().into_iter();
-        let unused = unused.map(|error| format!("the changed certificates are not in use: {error}"));
+        let unused = self.reload_certificates();
         let rules = self.node.reload_auth().err();
         let rules = rules.map(|error| format!("the changed rules are not in use: {error}"));
-        self.update_warnings(unused.chain(rules));
+        self.update_warnings(unused.into_iter().chain(rules));
         let differing = self.node.differing_rules();
         for lasting in differing.iter().filter(|one| self.differing.contains(one)) {
             tracing::warn!("{lasting}");
@@ -183,26 +181,26 @@ impl Server {
         self.differing = differing;
     }
 
-    /// Reloads the certificates of each port. Returns the errors, each once: ports may share files.
-    fn reload_certificates(&self) -> Vec<TlsError> {
+    /// Reloads the certificates of each port. Returns a warning for each one that cannot be used.
+    fn reload_certificates(&self) -> Vec<String> {
         let mut reloaded = vec![self.node.reload_certificates()];
         reloaded.extend(self.tls.iter().map(|(_, tls)| tls.reload()));
         if reloaded.contains(&Ok(true)) {
             tracing::info!("the changed certificates are in use");
             self.node.audit_certificates(self.tls.iter().map(|(_, tls)| tls.digest()));
         }
-        distinct(reloaded.into_iter().filter_map(Result::err))
+        let errors = reloaded.into_iter().filter_map(Result::err);
+        errors.map(|error| format!("the changed certificates are not in use: {error}")).collect()
     }
 
     /// Logs the warnings that are new, and shows all of them in the node's status.
     fn update_warnings(&mut self, unused: impl IntoIterator<Item = String>) {
-        let mut warnings = self.exposed.clone();
-        warnings.extend(unused);
         let now = SystemClock::new().wall().0 / 1_000;
-        for (port, own) in self.certificates() {
+        let ending = self.certificates().filter_map(|(port, own)| {
             own.record(port);
-            warnings.extend(own.warning(now).filter(|warning| !warnings.contains(warning)));
-        }
+            own.warning(now)
+        });
+        let warnings = distinct(self.exposed.iter().cloned().chain(unused).chain(ending));
         for new in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             tracing::warn!("{new}");
         }
@@ -241,12 +239,12 @@ impl Server {
     }
 }
 
-/// Returns the first of all values that are equal.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+/// Returns each warning once: ports may share files.
+fn distinct(warnings: impl Iterator<Item = String>) -> Vec<String> {
     let mut kept = Vec::new();
-    for value in values {
-        if !kept.contains(&value) {
-            kept.push(value);
+    for warning in warnings {
+        if !kept.contains(&warning) {
+            kept.push(warning);
         }
     }
     kept
@@ -297,6 +295,6 @@ mod tests {
     /// a warning once.
     #[test]
     fn ports_that_share_files_share_their_error() {
-        assert_eq!(distinct(["shared", "own", "shared"].into_iter()), ["shared", "own"]);
+        assert_eq!(distinct(["shared", "own", "shared"].map(str::to_owned).into_iter()), ["shared", "own"]);
     }
 }
