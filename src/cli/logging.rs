@@ -13,13 +13,9 @@ use crate::cli::output::may_colour;
 
 const VARIABLE: &str = "LOCKKEEPER_LOG";
 
-static LEVEL: OnceLock<Level> = OnceLock::new();
-
-struct Level {
-    handle: reload::Handle<Targets, Registry>,
-    /// Whether the level was set on the command line or in the environment, which take precedence over a config.
-    fixed: bool,
-}
+/// What sets the level of a config. It is absent if the command line or the environment has set one, which takes
+/// precedence.
+static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 fn by_verbosity(verbose: u8) -> Targets {
     let targets = Targets::new();
@@ -52,23 +48,25 @@ pub(super) fn start(verbose: u8) -> Result<(), Failure> {
         Ok(_) | Err(VarError::NotPresent) => None,
         Err(VarError::NotUnicode(text)) => Some(levels(&text.to_string_lossy())?),
     };
-    let fixed = wanted.is_some() || 0 < verbose;
+    let is_fixed = wanted.is_some() || 0 < verbose;
     let (filter, handle) = reload::Layer::new(wanted.unwrap_or_else(|| by_verbosity(verbose)));
     let ansi = may_colour(std::env::var_os("NO_COLOR")) && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
-    // Both fail only if another subscriber is already set, which then receives the log.
+    // This and the next call fail only if another subscriber is already set, which then receives the log.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
-    let _ = LEVEL.set(Level { handle, fixed });
+    if !is_fixed {
+        let _ = LEVEL.set(handle);
+    }
     Ok(())
 }
 
 /// Sets the level of a config, unless the command line or the environment has set one.
 pub(super) fn set_level(level: &str) {
-    let Some(known) = LEVEL.get().filter(|known| !known.fixed) else { return };
+    let Some(handle) = LEVEL.get() else { return };
     // The level was checked when the config was read.
     let level = level.parse().unwrap_or(LevelFilter::INFO);
     // The handle exists until the process ends.
-    let _ = known.handle.reload(Targets::new().with_target("lockkeeper", level));
+    let _ = handle.reload(Targets::new().with_target("lockkeeper", level));
 }
 
 #[cfg(test)]
