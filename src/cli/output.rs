@@ -45,8 +45,8 @@ impl Notices {
 pub(crate) struct Output {
     /// Whether to print one JSON object a line instead of text.
     pub(crate) json: bool,
-    /// Whether standard error is a terminal.
-    watched: bool,
+    /// Whether notes and progress are shown: the output is text, and standard error a terminal.
+    has_notes: bool,
     bold: bool,
 }
 
@@ -90,7 +90,7 @@ impl Output {
     #[must_use]
     pub(crate) fn new(json: bool) -> Self {
         let colour = may_colour(std::env::var_os("NO_COLOR"));
-        Self { json, watched: io::stderr().is_terminal(), bold: colour && io::stdout().is_terminal() }
+        Self { json, has_notes: !json && io::stderr().is_terminal(), bold: colour && io::stdout().is_terminal() }
     }
 
     /// Prints one line of an answer. Control characters in names, reasons and values are escaped.
@@ -125,7 +125,7 @@ impl Output {
 
     /// Prints the object with `--json`, or else the text, which is one line. Returns the exit code for success.
     pub(crate) fn answer(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<u8, Failure> {
-        if self.json { self.object(value) } else { self.line(text()) }.map(|()| YES)
+        self.as_it_is(&self.one_line(value, text)?).map(|()| YES)
     }
 
     /// Prints the object with `--json`, or else the text without escapes. Returns the exit code for success.
@@ -150,38 +150,29 @@ impl Output {
 
     /// Prints aligned columns under a heading.
     pub(crate) fn table(&self, heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-        let mut columns = Columns::default();
-        self.heading(heading, rows, &mut columns)?;
-        self.rows(rows, &mut columns)
+        self.rows(heading, rows, &mut Columns::default())
     }
 
-    /// Prints the heading of a table, with columns as wide as these first rows.
-    pub(crate) fn heading(&self, heading: &[&str], rows: &[Vec<String>], columns: &mut Columns) -> Result<(), Failure> {
-        for row in rows {
-            columns.widen(&cells(row));
+    /// Prints rows of a table, the first ones under its heading. Later rows may make columns wider, never narrower.
+    pub(crate) fn rows(&self, heading: &[&str], rows: &[Vec<String>], columns: &mut Columns) -> Result<(), Failure> {
+        if columns.widths.is_empty() {
+            rows.iter().for_each(|row| columns.widen(&cells(row)));
+            let line = columns.aligned(&cells(heading));
+            self.as_it_is(&if self.bold { format!("\u{1b}[1m{line}\u{1b}[0m") } else { line })?;
         }
-        let line = columns.aligned(&cells(heading));
-        if self.bold { self.as_it_is(&format!("\u{1b}[1m{line}\u{1b}[0m")) } else { self.as_it_is(&line) }
-    }
-
-    /// Prints more rows of a table. Columns may become wider, never narrower.
-    pub(crate) fn rows(&self, rows: &[Vec<String>], columns: &mut Columns) -> Result<(), Failure> {
-        for row in rows {
-            self.as_it_is(&columns.aligned(&cells(row)))?;
-        }
-        Ok(())
+        rows.iter().try_for_each(|row| self.as_it_is(&columns.aligned(&cells(row))))
     }
 
     /// Prints a note if standard error is a terminal.
     pub(crate) fn remark(&self, text: &str) {
-        if self.watched && !self.json {
+        if self.has_notes {
             self.complain(&plain(text));
         }
     }
 
     /// Returns a progress line on standard error. It is hidden with `--json` and without a terminal.
     pub(crate) fn progress(&self, template: &str) -> ProgressBar {
-        let bar = if self.watched && !self.json { ProgressBar::no_length() } else { ProgressBar::hidden() };
+        let bar = if self.has_notes { ProgressBar::no_length() } else { ProgressBar::hidden() };
         // A template that cannot be parsed leaves the usual style.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

@@ -24,23 +24,18 @@ pub(in crate::cli) struct HistoryOptions {
 pub(in crate::cli) async fn run(client: &Client, options: HistoryOptions, output: &Output) -> Result<u8, Failure> {
     let (cluster_id, from) = of_this_cluster(client, options.from.as_ref()).await?;
     let mut reader = client.history(options.name.as_ref().map(|name| name.as_str()), from)?;
-    let mut columns = None;
+    let (mut columns, mut is_first) = (Columns::default(), true);
     while let Some(page) = reader.next_page().await? {
         let lines = page.iter().map(|record| HistoryLine::new(record).of(cluster_id));
-        let first = columns.is_none();
-        let columns = columns.get_or_insert_with(Columns::default);
-        if let Some(gone) = gone(from, reader.floor()).filter(|_| first) {
+        if let Some(gone) = gone(from, reader.floor()).filter(|_| is_first) {
             output.warn(&gone);
         }
+        is_first = false;
         if output.json {
             lines.into_iter().try_for_each(|line| output.object(&line))?;
-            continue;
+        } else {
+            output.rows(&HEADING, &lines.map(row).collect::<Vec<_>>(), &mut columns)?;
         }
-        let rows: Vec<_> = lines.map(row).collect();
-        if first {
-            output.heading(&HEADING, &rows, columns)?;
-        }
-        output.rows(&rows, columns)?;
     }
     Ok(YES)
 }
