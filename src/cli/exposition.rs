@@ -58,13 +58,8 @@ pub(super) fn usage(process: &str) -> Option<Usage> {
 /// becomes a counter.
 pub(super) fn of_node(text: &str, node: u64) -> String {
     let own = format!("node=\"{node}\"");
-    let mut shown = String::with_capacity(text.len());
-    for line in text.lines().filter(|line| !line.is_empty()) {
-        let Some(line) = sample(line, &own) else { continue };
-        shown.push_str(&line);
-        shown.push('\n');
-    }
-    shown
+    let shown = text.lines().filter(|line| !line.is_empty()).filter_map(|line| sample(line, &own));
+    shown.map(|line| line + "\n").collect()
 }
 
 /// Returns a line for the node with this label; `None` if it belongs to another node.

@@ -72,7 +72,10 @@ pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output
         bytes: view.bytes,
         sessions: view.sessions,
     };
-    output.answer(&line, || backup_text(file, &view))
+    output.answer(&line, || {
+        let BackupView { cluster, index, records, bytes, .. } = &view;
+        format!("{}: cluster {cluster} at log index {index}, {records} records, {bytes} bytes", file.display())
+    })
 }
 
 /// Writes the backup to standard output, which must not be a terminal.
@@ -85,11 +88,6 @@ async fn piped(client: &Client, output: &Output) -> Result<u8, Failure> {
     let bytes = fetch(client, Path::new("standard output"), &mut io::stdout(), output).await?;
     output.remark(&format!("{bytes} bytes; `restore` checks them"));
     Ok(YES)
-}
-
-fn backup_text(file: &Path, view: &BackupView) -> String {
-    let BackupView { cluster, index, records, bytes, .. } = view;
-    format!("{}: cluster {cluster} at log index {index}, {records} records, {bytes} bytes", file.display())
 }
 
 /// An incomplete file. It is removed on drop, unless it has its final name.

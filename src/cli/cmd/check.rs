@@ -23,17 +23,13 @@ pub(in crate::cli) async fn run(client: &Client, options: CheckOptions, output: 
     let checked = client.check(options.name.as_str(), options.token).await?;
     let valid = checked.state == TokenState::Valid;
     let state = state_word(checked.state);
-    let answer = Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() };
-    Failure::unless_closed(output.answer(&answer, || known_word(checked.state).to_owned()))?;
-    Ok(if valid { YES } else { NO })
-}
-
-fn known_word(state: TokenState) -> &'static str {
-    match state {
-        TokenState::Valid => "valid",
-        TokenState::Stale => "stale",
+    let text = match checked.state {
+        TokenState::Valid | TokenState::Stale => state,
         TokenState::UnknownEpoch => "unknown: this cluster has not granted it",
-    }
+    };
+    let answer = Checked { state, valid, lowest_valid: checked.lowest_valid.to_string() };
+    Failure::unless_closed(output.answer(&answer, || text.to_owned()))?;
+    Ok(if valid { YES } else { NO })
 }
 
 #[cfg(test)]

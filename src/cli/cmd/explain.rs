@@ -66,7 +66,7 @@ pub(in crate::cli) async fn lines(
 }
 
 fn lines_of(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<String> {
-    let mut drawing = Drawing { explanation, now, lines_of: BTreeSet::new(), lines: Vec::new() };
+    let mut drawing = Drawing { explanation, now, printed: BTreeSet::new(), lines: Vec::new() };
     for wait in &explanation.chain {
         drawing.wait(wait, 0, "");
     }
@@ -93,8 +93,8 @@ fn lines_of(subject: &str, explanation: &Explanation, now: LogTime) -> Vec<Strin
 struct Drawing<'a> {
     explanation: &'a Explanation,
     now: LogTime,
-    /// Waits that are printed already.
-    lines_of: BTreeSet<(u64, &'a LockKey)>,
+    /// The waits that have a line.
+    printed: BTreeSet<(u64, &'a LockKey)>,
     lines: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Drawing<'a> {
 
     /// Prints a wait and what blocks it. Each wait is printed once.
     fn wait(&mut self, wait: &'a ExplainedWait, depth: usize, run: &str) {
-        if !self.lines_of.insert((wait.sequence, &wait.lock)) {
+        if !self.printed.insert((wait.sequence, &wait.lock)) {
             if depth != 0 {
                 let text = format!("{run}{} waits for {} (see above)", named(&wait.waiter), wait.lock.name);
                 self.line(depth, text);

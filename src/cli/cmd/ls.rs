@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::cli::args::duration;
 use crate::cli::connect::Client;
-use crate::cli::error::{Failure, YES};
+use crate::cli::error::Failure;
 use crate::cli::output::Output;
 use crate::cli::text::{ago, called};
 use crate::client::ReadAt;
@@ -49,8 +49,7 @@ pub(in crate::cli) async fn run(client: &Client, options: ListOptions, output: &
         vec![row.lock.name.to_string(), kind, row.holders.to_string(), row.waiters.to_string(), by, held]
     };
     let objects = locks.iter().map(|row| LockRow::new(row, now));
-    output.list(objects, &["NAME", "KIND", "HOLDERS", "WAITERS", "HELD BY", "FOR"], locks.iter().map(row))?;
-    Ok(YES)
+    output.list(objects, &["NAME", "KIND", "HOLDERS", "WAITERS", "HELD BY", "FOR"], locks.iter().map(row))
 }
 
 #[cfg(test)]

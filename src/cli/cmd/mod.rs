@@ -1,5 +1,4 @@
-//! The commands. Each file has the options, the call, the text and the JSON of one command and its subcommands. Only
-//! `sessions` and `session` share a file.
+//! The commands. Each file has the options, the call, the text and the JSON of one command and its subcommands.
 
 pub(super) mod acquire;
 pub(super) mod ask;

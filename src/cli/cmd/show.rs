@@ -35,7 +35,9 @@ enum ShowFormat {
 /// Shows one lock.
 pub(in crate::cli) async fn run(client: &Client, options: ShowOptions, output: &Output) -> Result<u8, Failure> {
     if options.format == ShowFormat::Config {
-        return show_document(client, &options, output).await;
+        let document = client.document(options.name.as_str()).await?.value;
+        output.object(&document.map(|document| locks_json(&document)))?;
+        return Ok(YES);
     }
     let ReadAt { now, value: view, .. } = client.inspect(options.name.as_str()).await?;
     if output.json || options.format == ShowFormat::Json {
@@ -60,14 +62,6 @@ pub(in crate::cli) async fn run(client: &Client, options: ShowOptions, output: &
         output.line(format!("closed by {} (token {token}) for another {}", plain(who), short(*left_ms)))?;
     }
     output.table(&["PLACE", "TOKEN", "SESSION", "MODE", "WHO", "WHY", "FOR"], &lock_rows(&view, now))?;
-    Ok(YES)
-}
-
-/// One lock as a document.
-async fn show_document(client: &Client, options: &ShowOptions, output: &Output) -> Result<u8, Failure> {
-    let document = client.document(options.name.as_str()).await?.value;
-    let json = document.map(|document| locks_json(&document));
-    output.object(&json)?;
     Ok(YES)
 }
 

@@ -97,8 +97,7 @@ fn verified(proof: &Proof) -> Verified {
         from: Some(proof.from.to_string()),
         to: Some(proof.to.to_string()),
         hash: Some(proof.hash.to_string()),
-        line: None,
-        flaw: None,
+        ..Verified::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `version`: prints the versions of the program, of the protocol and of stored data.
+//! `version`: the versions of the program, of the protocol and of stored data.
 
 use serde::Serialize;
 
@@ -19,15 +19,19 @@ struct Versions {
     format: u8,
 }
 
-/// The name of the protocol, and its lowest and highest version in this program.
-const PROTOCOL: (&str, u32, u32) = ("lockkeeper.v1", rpc::PROTOCOL_MIN, rpc::PROTOCOL_MAX);
-
+/// Prints the versions of the program, of the protocol and of stored data.
 pub(in crate::cli) fn run(output: &Output) -> Result<u8, Failure> {
-    let (protocol, protocol_min, protocol_max) = PROTOCOL;
-    let (version, profile) = (env!("CARGO_PKG_VERSION"), env!("LOCKKEEPER_PROFILE"));
-    let versions = Versions { version, profile, protocol, protocol_min, protocol_max, format: FORMAT };
+    let versions = Versions {
+        version: env!("CARGO_PKG_VERSION"),
+        profile: env!("LOCKKEEPER_PROFILE"),
+        protocol: "lockkeeper.v1",
+        protocol_min: rpc::PROTOCOL_MIN,
+        protocol_max: rpc::PROTOCOL_MAX,
+        format: FORMAT,
+    };
     output.document(&versions, || {
+        let Versions { version, profile, protocol, protocol_min, protocol_max, format } = &versions;
         let formats = format!("protocol {protocol}, versions {protocol_min} to {protocol_max}");
-        format!("lockkeeper {version}, built with profile {profile}\n{formats}\nformat of stored bytes {FORMAT}")
+        format!("lockkeeper {version}, built with profile {profile}\n{formats}\nformat of stored bytes {format}")
     })
 }
