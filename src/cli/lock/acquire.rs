@@ -13,7 +13,7 @@ use crate::cli::error::Failure;
 use crate::cli::output::{Output, plain};
 use crate::cli::text::{called, short};
 use crate::client::{Client, ClientError, Session, SetGuard};
-use crate::clock::{Clock, Instant, SystemClock, millis};
+use crate::clock::{Clock, SystemClock, millis};
 use crate::limits;
 use crate::model::{Parent, Place};
 use crate::service::{ErrorCode, LockService};
@@ -80,11 +80,11 @@ pub(super) async fn acquire<S: LockService>(
     let (clock, options) = (SystemClock::new(), &asking.order.run);
     // A try does not wait in a queue, and has no deadline for connecting.
     let deadline = options.wait().filter(|wait| !wait.is_zero()).map(|wait| clock.now().after(wait));
-    let wait = || options.wait().map(|_| deadline.map_or(Duration::ZERO, |deadline| left(&clock, deadline)));
+    let left = || deadline.map(|deadline| deadline.since(clock.now()));
     // If this future is dropped while the session opens, an empty session may remain. It ends at its TTL.
     let session = tokio::select! {
         signal = signals.next_ending() => return Err(NotHeld::Withdrawn(signal)),
-        session = open(client, options, deadline.map(|deadline| left(&clock, deadline))) => session?,
+        session = open(client, options, left()) => session?,
     };
     let kill_after = kill_after(options, session.ttl());
     let longest = longest_validity(options, session.ttl());
@@ -98,8 +98,9 @@ pub(super) async fn acquire<S: LockService>(
         return Err(Failure::usage("--kill-after", detail).into());
     }
     let progress = output.progress("{msg} ({elapsed})");
+    let wait = options.wait().map(|_| left().unwrap_or_default());
     let asked = async {
-        match ask(&session, asking, wait(), &progress).await {
+        match ask(&session, asking, wait, &progress).await {
             Ok(guard) => Ok(guard),
             Err(error) => Err(unreached(with_blocker(client, error).await)),
         }
@@ -201,10 +202,6 @@ fn unreached(error: ClientError) -> Failure {
         return Failure::new(ErrorCode::Unreachable, detail);
     }
     error.into()
-}
-
-fn left(clock: &SystemClock, deadline: Instant) -> Duration {
-    deadline.since(clock.now())
 }
 
 fn show_place(bar: &ProgressBar, place: &Place) {

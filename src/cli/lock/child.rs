@@ -9,13 +9,12 @@
 use std::io::{self, IsTerminal};
 use std::mem;
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::time::Duration;
 
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group, test_kill_process_group};
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 
 use super::link::{Guardian, GuardianReport};
 use super::processes::{adopt_orphans, end_all, is_orphaned, is_stopped, of_group};
@@ -88,7 +87,7 @@ pub async fn run(orders: &Orders, hold: &impl Hold, signals: &mut Signals) -> io
         lost: false,
         clock: SystemClock::new(),
         kill_at: None,
-        notice_timer: None,
+        notice_at: None,
     };
     let report = wrapper.watch(signals).await;
     if report.is_err() {
@@ -123,7 +122,7 @@ struct Wrapper<'a, H> {
     /// When to kill the group.
     kill_at: Option<Instant>,
     /// When to notify the user of processes that are still waited for.
-    notice_timer: Option<Pin<Box<Sleep>>>,
+    notice_at: Option<Instant>,
 }
 
 impl<H: Hold> Wrapper<'_, H> {
@@ -168,8 +167,8 @@ impl<H: Hold> Wrapper<'_, H> {
                 self.kill_at = None;
                 self.signal(Signal::KILL);
             }
-            () = fires(&mut self.notice_timer) => {
-                self.notice_timer = None;
+            () = wait_until(&self.clock, self.notice_at) => {
+                self.notice_at = None;
                 let left = of_group(self.leader).into_iter();
                 let left = left.map(|process| (process.pid.as_raw_nonzero().get().unsigned_abs(), process.name));
                 self.hold.waits_for(&left.collect::<Vec<_>>());
@@ -191,7 +190,7 @@ impl<H: Hold> Wrapper<'_, H> {
             GuardianReport::Stopped(by) => return Some(Signal::from_named_raw(by).unwrap_or(Signal::STOP)),
             GuardianReport::Ended(ended) => {
                 self.ended = Some(ended);
-                self.notice_timer = Some(Box::pin(sleep(Duration::from_millis(limits::LEFT_BEHIND_NOTICE_MS))));
+                self.notice_at = Some(self.clock.now().after(Duration::from_millis(limits::LEFT_BEHIND_NOTICE_MS)));
                 self.leave_terminal(matches!(ended, Ended::Signal(_)));
             }
             GuardianReport::Started(_) | GuardianReport::OrphanEnded | GuardianReport::Failed(_) => {}
@@ -345,11 +344,4 @@ async fn stop_own_job(signals: &mut Signals) {
         () = sleep(Duration::from_millis(limits::STOP_SETTLES_MS)) => {}
     }
     signals.forget_stops();
-}
-
-async fn fires(timer: &mut Option<Pin<Box<Sleep>>>) {
-    match timer {
-        Some(timer) => timer.as_mut().await,
-        None => std::future::pending().await,
-    }
 }

@@ -226,9 +226,7 @@ fn input_closed() -> Result<oneshot::Receiver<io::Result<()>>, Failure> {
 /// unless the reading thread blocks SIGTTIN. With the signal blocked the read fails, and is repeated until the job is
 /// in the foreground.
 fn read_to_end() -> io::Result<()> {
-    let mut blocked = SigSet::empty();
-    blocked.add(MaskedSignal::SIGTTIN);
-    blocked.thread_block()?;
+    SigSet::from(MaskedSignal::SIGTTIN).thread_block()?;
     let mut input = io::stdin().lock();
     let mut bytes = [0; 4096];
     loop {

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -20,6 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::orders::{Ended, Orders};
+use crate::cli::who::OWN_PROGRAM;
 use crate::limits;
 
 /// The last line of a wrapper. After it, the guardian ends without killing any process.
@@ -55,7 +56,7 @@ impl Guardian {
         };
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
-        command.arg0("lockkeeper").args(first);
+        command.arg0(OWN_PROGRAM).args(first);
         if foreground {
             command.arg("--foreground");
         }
@@ -134,13 +135,7 @@ pub(super) fn receive_streams(socket: &UnixStream) -> io::Result<Option<[OwnedFd
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags) {
-            Ok(_) => break,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags))?;
     let mut streams = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {

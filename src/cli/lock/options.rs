@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use super::orders::OnLost;
 use crate::cli::args::{at_least, at_most, delay, duration, signal};
 use crate::cli::error::Failure;
+use crate::cli::who::OWN_PROGRAM;
 use crate::model::{Access, LockName, LockValue, Mode, Owner};
 
 /// The usage of `lock`. clap would print the parts in another order.
@@ -168,7 +169,7 @@ pub(super) struct Order {
 impl Order {
     /// Returns the name of the command's program, which other clients see.
     pub(super) fn program(&self) -> String {
-        let Some(command) = &self.command else { return "lockkeeper".to_owned() };
+        let Some(command) = &self.command else { return OWN_PROGRAM.to_owned() };
         // For a shell command its text is used instead of `sh`.
         let first = if self.run.shell.is_some() { command.last() } else { command.first() };
         let path = PathBuf::from(first.cloned().unwrap_or_default());

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 
-use nix::sys::signal::{SigSet, Signal as MaskedSignal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as MaskedSignal};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
@@ -38,9 +38,7 @@ impl Terminal {
     pub(super) fn give_to(&self, group: Pid) -> io::Result<()> {
         // The system stops a background process that does this with SIGTTOU, unless the calling thread blocks that
         // signal.
-        let mut blocked = SigSet::empty();
-        blocked.add(MaskedSignal::SIGTTOU);
-        let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
+        let before = SigSet::from(MaskedSignal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let given = tcsetpgrp(&self.file, group);
         before.thread_set_mask()?;
         given.map_err(io::Error::from)
@@ -49,9 +47,7 @@ impl Terminal {
     /// Lets this thread, and threads that it starts from now on, write from the background to a terminal in the mode
     /// `tostop`. Otherwise each notice of this process would stop its own job, and the command with it.
     pub(super) fn write_from_background() -> io::Result<()> {
-        let mut blocked = SigSet::empty();
-        blocked.add(MaskedSignal::SIGTTOU);
-        Ok(blocked.thread_block()?)
+        Ok(SigSet::from(MaskedSignal::SIGTTOU).thread_block()?)
     }
 
     /// Puts this process's group into the foreground again, if this other group is in it.
