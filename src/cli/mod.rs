@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
     let (options, in_json) = parse(std::env::args_os().collect());
     let options = match options {
         Ok(options) => options,
-        Err(error) => return explain(&error, in_json),
+        Err(error) => return print_error_or_help(&error, in_json),
     };
     // The shim replaces itself with another program, so it must run before this one starts any thread or runtime.
     if let Command::Child(shim) = &options.command {
@@ -148,7 +148,7 @@ fn variable(error: &clap::Error) -> Option<String> {
 }
 
 /// Prints help, a version or a usage error. The exit code of a usage error is 64, while clap would use 2.
-fn explain(error: &clap::Error, in_json: bool) -> ExitCode {
+fn print_error_or_help(error: &clap::Error, in_json: bool) -> ExitCode {
     if error.use_stderr() && in_json {
         // An error without an option is about the command.
         let field = wrong_option(error).unwrap_or_else(|| "<COMMAND>".to_owned());

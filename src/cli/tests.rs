@@ -50,7 +50,7 @@ fn the_cluster_to_believe_is_named_by_its_id() {
 fn a_bare_number_is_refused_with_a_proposal() {
     let error = parsed(&["acquire", "nightly", "--for", "10"]).expect_err("10 of what?");
     assert!(error.to_string().contains("did you mean 10s?"), "{error}");
-    assert_eq!(explain(&error, false), ExitCode::from(64));
+    assert_eq!(print_error_or_help(&error, false), ExitCode::from(64));
 }
 
 /// A usage error names the option or value that is wrong.
@@ -293,5 +293,5 @@ fn completions_offer_what_users_type() {
 #[test]
 fn asking_for_help_is_no_error() {
     let help = parsed(&["--help"]).expect_err("help is not a command");
-    assert_eq!(explain(&help, false), ExitCode::SUCCESS);
+    assert_eq!(print_error_or_help(&help, false), ExitCode::SUCCESS);
 }

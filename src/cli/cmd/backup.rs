@@ -61,7 +61,7 @@ pub(in crate::cli) async fn run(client: &Client, options: &BackupOptions, output
         signal = signals.next_ending() => return Ok(signals::exit_code(signal)),
         verified = verified => verified?,
     };
-    named(&partial.0, file)?;
+    give_final_name(&partial.0, file)?;
     sync_parent(file).map_err(failed("sync", parent(file)))?;
     let line = BackupLine {
         file: file.display().to_string(),
@@ -123,7 +123,7 @@ fn taken(file: &Path) -> Failure {
 }
 
 /// Gives the complete file its final name. Fails if that name already exists.
-fn named(partial: &Path, file: &Path) -> Result<(), Failure> {
+fn give_final_name(partial: &Path, file: &Path) -> Result<(), Failure> {
     let exists = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
     let linked = fs::hard_link(partial, file).or_else(|error| {
         if exists(&error) {
@@ -171,8 +171,8 @@ mod tests {
             partial
         });
         let [first, second] = runs;
-        named(&second.0, &file).unwrap();
-        let refused = named(&first.0, &file).unwrap_err();
+        give_final_name(&second.0, &file).unwrap();
+        let refused = give_final_name(&first.0, &file).unwrap_err();
         assert!(refused.detail.contains("exists already"), "{refused:?}");
         assert_eq!(refused.exit(), 64);
         drop((first, second));

@@ -18,12 +18,14 @@ use crate::limits;
 use crate::model::{Parent, Place};
 use crate::service::{ErrorCode, LockService};
 
+/// The locks of a run, and the session that holds them.
 #[derive(Debug)]
 pub(super) struct Held<S: LockService> {
     pub(super) session: Session<S>,
     pub(super) guard: SetGuard,
 }
 
+/// What a run acquires, and for which line of execution.
 pub(super) struct Asking<'a> {
     pub(super) order: &'a Order,
     pub(super) owner: &'a str,
