@@ -358,7 +358,7 @@ pub(crate) fn examine(config: &Config) -> Result<storage::Examined, OpenError> {
     storage::examine(&config.data, &owner)
 }
 
-/// Returns the settings of consensus. The id of the disk is not known before it is opened.
+/// Returns the settings of consensus. The caller sets the id of the disk after it has opened the disk.
 fn raft_settings(config: &Config, tuning: Tuning, process: u128) -> RaftSettings {
     RaftSettings {
         node: config.node,

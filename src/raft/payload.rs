@@ -90,7 +90,7 @@ pub(super) fn encode_head_meta(origin: &Origin, stored: &StoredMembership) -> By
 }
 
 /// Decodes the data of a head besides its records: the cluster that the state belongs to, and its membership. An empty
-/// head has none of both.
+/// head has neither.
 pub(super) fn decode_head_meta(bytes: &[u8]) -> io::Result<(Option<Origin>, StoredMembership)> {
     if bytes.is_empty() {
         return Ok((None, StoredMembership::default()));

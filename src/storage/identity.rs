@@ -50,7 +50,7 @@ impl Identity {
         text
     }
 
-    /// Reads the fields of a text. Only a text that equals that of the result is intact.
+    /// Reads the fields of a text. The text is intact only if it equals the text of the result.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().skip(1);
         let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ').map(str::to_string);
