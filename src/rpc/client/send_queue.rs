@@ -52,8 +52,8 @@ pub(super) struct Unanswered {
 /// A frame that cannot be sent yet.
 pub(super) struct Unsent {
     pub(super) frame: OutgoingFrame,
-    /// The channel to the transport, if that is full. Otherwise the node allows no more unanswered frames, or the stream
-    /// is over.
+    /// The channel to the transport, if that is full. Otherwise the node allows no more unanswered frames, or the
+    /// stream is over.
     pub(super) full: Option<mpsc::Sender<pb::ClientFrame>>,
 }
 
