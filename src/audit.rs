@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 pub use self::chain::{AuditFlaw, AuditProof, first_of, verify};
 use self::file::LogFile;
@@ -130,5 +130,5 @@ impl AuditLog {
 
 /// Returns the wall clock's time as a line has it.
 fn at(clock: &dyn Clock) -> String {
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(clock.wall().0)).to_string()
+    humantime::format_rfc3339_millis(clock.wall().to_date()).to_string()
 }

@@ -1,7 +1,6 @@
 //! Converts events to fields, for `watch` and for `history`, and positions after which to continue.
 
 use std::str::FromStr;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -88,8 +87,7 @@ fn wait_end_word(reason: WaitEndReason) -> &'static str {
 
 /// Returns the time of the event, in the format of RFC 3339.
 pub(crate) fn date(event: &Event) -> String {
-    let moment = UNIX_EPOCH.checked_add(Duration::from_millis(event.wall.0)).unwrap_or(UNIX_EPOCH);
-    humantime::format_rfc3339_millis(moment).to_string()
+    humantime::format_rfc3339_millis(event.wall.to_date()).to_string()
 }
 
 /// One event, as `watch` prints it.

@@ -1,11 +1,10 @@
 //! The cluster and its members.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{cluster_id_text, role_word};
+use crate::model::WallTime;
 use crate::service::{NodeStatus, Role, Status};
 
 /// The cluster, as its leader sees it.
@@ -91,10 +90,8 @@ impl Node {
 
 /// Returns when the first of a node's certificates expires, in the format of RFC 3339.
 pub(crate) fn certificate_expires(node: &NodeStatus) -> Option<String> {
-    // The format has no later year.
-    const END_OF_9999: u64 = 253_402_300_799;
-    let end = UNIX_EPOCH + Duration::from_secs(node.certificate_ends?.min(END_OF_9999));
-    Some(humantime::format_rfc3339_seconds(end).to_string())
+    let end = WallTime(node.certificate_ends?.saturating_mul(1000));
+    Some(humantime::format_rfc3339_seconds(end.to_date()).to_string())
 }
 
 /// One member of the cluster.

@@ -1,7 +1,6 @@
 //! Texts of the page: durations, times, clients, links and commands.
 
 use std::fmt::Write as _;
-use std::time::{Duration, UNIX_EPOCH};
 
 use super::escape::is_unseen;
 use crate::model::{LockName, Metadata, Mode, Namespace, WallTime};
@@ -50,8 +49,7 @@ pub(super) fn clock(at: WallTime) -> String {
 
 /// Returns the time with its date, in the format of RFC 3339.
 pub(super) fn full(at: WallTime) -> String {
-    let moment = UNIX_EPOCH.checked_add(Duration::from_millis(at.0)).unwrap_or(UNIX_EPOCH);
-    humantime::format_rfc3339_seconds(moment).to_string()
+    humantime::format_rfc3339_seconds(at.to_date()).to_string()
 }
 
 /// A client, as it describes itself.
