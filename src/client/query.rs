@@ -64,9 +64,9 @@ impl<S: LockService> Client<S> {
         loop {
             let after = all.last().map(|row: &SessionView| row.session);
             let ReadAt { index, now, value } = self.sessions(after, PAGE_ROWS_MAX as u32).await?;
-            let more = value.more && !value.rows.is_empty();
             all.extend(value.rows);
-            if !more {
+            // A page that ends where the one before it ended would be read for ever.
+            if !value.more || all.last().map(|row| row.session) == after {
                 return Ok(ReadAt { index, now, value: all });
             }
         }
