@@ -179,8 +179,10 @@ impl Failure {
     /// Returns what to do next, with the name of the lock if it is known.
     #[must_use]
     pub(crate) fn next_step(&self) -> Option<String> {
-        let name = self.more.lock.as_ref().map_or("NAME".to_owned(), |lock| quoted(lock.as_str()));
-        let show = format!("`lockkeeper show {name}`");
+        let name = self.more.lock.as_ref().map_or("NAME", |lock| lock.as_str());
+        // A name that begins with a dash would be read as an option.
+        let end = if name.starts_with('-') { "-- " } else { "" };
+        let show = format!("`lockkeeper show {end}{}`", quoted(name));
         self.step().map(|step| step.replace("SHOW", &show))
     }
 
@@ -333,7 +335,11 @@ mod tests {
     /// The next step about a lock can be pasted into a shell.
     #[test]
     fn the_next_step_names_the_lock() {
-        for (lock, command) in [("nightly", "`lockkeeper show nightly`"), ("my job", "`lockkeeper show 'my job'`")] {
+        for (lock, command) in [
+            ("nightly", "`lockkeeper show nightly`"),
+            ("my job", "`lockkeeper show 'my job'`"),
+            ("-x", "`lockkeeper show -- -x`"),
+        ] {
             let lock = LockName::parse(lock).unwrap();
             let held = ClientError::NotAcquired { lock, holder: None, closed: None };
             let step = Failure::from(held).next_step().unwrap();
