@@ -71,8 +71,8 @@ impl Node {
         let mut views = self.core.consensus.watch();
         let caught_up = views.wait_for(|view| view.applied >= Some(index) || view.fatal.is_some());
         match tokio::time::timeout(wait, caught_up).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(ServiceError::Stopping),
+            Ok(Ok(view)) if view.fatal.is_none() => Ok(()),
+            Ok(_) => Err(ServiceError::Stopping),
             Err(_) => {
                 let why = format!("node {} is behind the leader; ask another node", self.core.id);
                 Err(self.not_sent(NotSent::Unreachable(why)))
