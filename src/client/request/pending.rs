@@ -160,27 +160,30 @@ impl<S: LockService> PendingAcquire<S> {
     }
 
     /// Waits for the outcome. If the deadline comes first, the request is withdrawn.
-    async fn finish(mut self, deadline: Option<Instant>) -> Result<Acquired, ClientError> {
-        let session = self.session.reference.clone();
-        let reply = tokio::select! {
-            biased;
-            reply = self.settle_renumbered() => Some(reply?),
-            end = session.state.closed() => return Err(session.state.lost_error(end)),
-            () = wait_until(&*session.state.clock, deadline) => None,
-        };
-        self.cancel.disarm();
-        let (name, number) = (self.claim.lock.name, self.cancel.1);
-        let Some(reply) = reply else {
-            // It is certain only once the cancel is answered that the lock was not acquired.
-            let in_doubt =
-                |error| if let ClientError::Service(error) = error { after_doubt(error).into() } else { error };
-            session.run(SessionCommand::Cancel(number)).await.map_err(in_doubt)?;
-            return Err(not_acquired(&name, self.ahead));
-        };
-        session.state.finish(number);
-        session.state.holds.recalled(&reply.recalled);
-        let asked = if let Command::Acquire(asked) = self.call.command { Some(asked) } else { None };
-        Ok(Acquired { session, name, asked, reply, ahead: self.ahead, gaps: self.gaps })
+    #[expect(clippy::manual_async_fn, reason = "an async fn would keep the request twice in its future")]
+    fn finish(mut self, deadline: Option<Instant>) -> impl Future<Output = Result<Acquired, ClientError>> {
+        async move {
+            let session = self.session.reference.clone();
+            let reply = tokio::select! {
+                biased;
+                reply = self.settle_renumbered() => Some(reply?),
+                end = session.state.closed() => return Err(session.state.lost_error(end)),
+                () = wait_until(&*session.state.clock, deadline) => None,
+            };
+            self.cancel.disarm();
+            let (name, number) = (self.claim.lock.name, self.cancel.1);
+            let Some(reply) = reply else {
+                // It is certain only once the cancel is answered that the lock was not acquired.
+                let in_doubt =
+                    |error| if let ClientError::Service(error) = error { after_doubt(error).into() } else { error };
+                session.run(SessionCommand::Cancel(number)).await.map_err(in_doubt)?;
+                return Err(not_acquired(&name, self.ahead));
+            };
+            session.state.finish(number);
+            session.state.holds.recalled(&reply.recalled);
+            let asked = if let Command::Acquire(asked) = self.call.command { Some(asked) } else { None };
+            Ok(Acquired { session, name, asked, reply, ahead: self.ahead, gaps: self.gaps })
+        }
     }
 
     /// Settles the request. In a busy session, an acquire that was delayed, for example without a leader, can be too

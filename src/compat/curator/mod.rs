@@ -8,7 +8,7 @@
 //!   acquired in time is `false` or `None`.
 //! - If the cluster does not answer a release in time, its call returns that error, and the session's task continues
 //!   with the release. Until the release is answered or the session ends, the lock counts as held, in this process and
-//!   for other clients, and another release does nothing and returns `Ok`.
+//!   for other clients. If the same task then releases again, the method does nothing and returns `Ok`.
 
 mod error;
 mod framework;

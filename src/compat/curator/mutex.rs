@@ -71,11 +71,13 @@ impl<S: LockService> InterProcessMutex<S> {
     /// [`IllegalMonitorState`](CuratorError::IllegalMonitorState) the acquire is undone for this task, too: the hold
     /// was lost before, or the cluster did not answer in time.
     pub async fn release(&self, task: &Task) -> Result<(), CuratorError> {
-        let Some((guard, _call)) = self.take(task) else {
+        let Some((guard, call)) = self.take(task) else {
             let refused = || CuratorError::IllegalMonitorState { path: self.path.to_string() };
             return self.shared.lock().releases.is_unanswered(|of| of == task).then_some(()).ok_or_else(refused);
         };
-        guard.release().await?;
+        let released = guard.release().await;
+        self.shared.lock().releases.end(call);
+        released?;
         Ok(())
     }
 

@@ -37,7 +37,7 @@ struct Both<S: LockService> {
 #[derive(Debug, Default)]
 struct Inside {
     entered: BTreeMap<Task, Entered>,
-    /// The last releases of a task's side, and upgrades, which change the side of readers.
+    /// The changes of holds: releases and downgrades of a side, and upgrades, which are of the side of readers.
     releases: Releases<(Task, Side)>,
 }
 
@@ -285,7 +285,7 @@ struct Changing<'a, S: LockService> {
     hold: Option<LockGuard>,
     /// Write acquisitions that the change adds.
     writes: u32,
-    _call: ReleaseCall,
+    call: ReleaseCall,
 }
 
 impl<'a, S: LockService> Changing<'a, S> {
@@ -299,7 +299,7 @@ impl<'a, S: LockService> Changing<'a, S> {
         entered.changing = Some(side);
         let hold = entered.hold.take();
         let call = releases.begin(&(task.clone(), side), hold.as_ref().map(LockGuard::changes));
-        Self { both, task, hold, writes: 0, _call: call }
+        Self { both, task, hold, writes: 0, call }
     }
 
     fn hold(&mut self) -> Result<&mut LockGuard, CuratorError> {
@@ -314,6 +314,7 @@ impl<'a, S: LockService> Changing<'a, S> {
 impl<S: LockService> Drop for Changing<'_, S> {
     fn drop(&mut self) {
         let mut inside = self.both.inside.lock();
+        inside.releases.end(std::mem::take(&mut self.call));
         let Some(entered) = inside.entered.get_mut(self.task) else { return };
         entered.changing = None;
         entered.writes += self.writes;

@@ -50,6 +50,12 @@ impl<K: Clone> Releases<K> {
         call
     }
 
+    /// Ends the call of a release, and forgets the releases that are answered.
+    pub(super) fn end(&mut self, call: ReleaseCall) {
+        drop(call);
+        self.0.retain(Release::is_pending);
+    }
+
     /// Whether a release for such a key has begun and is not answered.
     pub(super) fn is_pending(&self, is_meant: impl Fn(&K) -> bool) -> bool {
         self.0.iter().any(|release| is_meant(&release.key) && release.is_pending())
@@ -79,7 +85,7 @@ impl Held {
 
     /// Releases the holds. Does nothing if an earlier release continues without its call.
     pub(super) async fn release(&self, path: impl FnOnce() -> String) -> Result<(), CuratorError> {
-        let (set, _call) = {
+        let (set, call) = {
             let Inside { set, releases } = &mut *self.0.lock();
             let Some(set) = set.take() else {
                 let refused = || CuratorError::IllegalState { path: path(), why: "it is not acquired" };
@@ -88,7 +94,9 @@ impl Held {
             let call = releases.begin(&(), set.guards().iter().map(LockGuard::changes));
             (set, call)
         };
-        set.release().await?;
+        let released = set.release().await;
+        self.0.lock().releases.end(call);
+        released?;
         Ok(())
     }
 
