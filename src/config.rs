@@ -99,8 +99,8 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
 }
 
 impl Config {
-    /// Creates the settings of a node that listens at these addresses. All others have their defaults; there are no
-    /// members yet.
+    /// Creates the settings of a node that listens at these addresses. All others have their defaults. There are
+    /// no members yet, and `data` is empty, which suits only a node in memory.
     #[must_use]
     pub fn new(cluster: &str, node: u64, listen: Listen) -> Self {
         Self {

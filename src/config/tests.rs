@@ -329,7 +329,7 @@ fn a_variable_in_another_encoding_is_refused() {
     assert_eq!(with("LOCKKEEPER_ENDPOINTS").unwrap(), read(GOOD).unwrap(), "it is for clients");
 }
 
-/// The variable of each scalar key sets the field that the file sets by this key.
+/// Each scalar key sets its field in the file, and has a variable.
 #[test]
 fn every_scalar_has_its_field() {
     use draft::Slot;
@@ -348,6 +348,9 @@ fn every_scalar_has_its_field() {
             Slot::Section(section) => section(&mut draft).is_some(),
         };
         assert!(is_set, "{key}");
+        let variable = format!("LOCKKEEPER_{}", key.to_uppercase().replace('.', "__"));
+        let error = with(&variable, "x").map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(!error.contains("there is no setting"), "{error}");
     }
 }
 

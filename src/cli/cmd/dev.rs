@@ -381,7 +381,7 @@ mod tests {
     }
 
     /// A line about leadership differs from the last one if another node leads, or the same one again in a later term.
-    /// A term without a leader is no news.
+    /// Without a leader, the line is the same in every term.
     #[test]
     fn news_is_another_leader() {
         assert_eq!(leadership(Some(2), 1), "node 2 leads (term 1)");

@@ -215,7 +215,7 @@ mod tests {
                 "{lines:#?}"
             );
             let names: Vec<_> = lines[6..10].iter().map(|line| line.chars().take(6).collect::<String>()).collect();
-            assert_eq!(names, ["  db-m", "  long", "  每夜的锁", "> a   "], "the longest wait comes first");
+            assert_eq!(names, ["  db-m", "  long", "  每夜的锁", "> a   "], "the order is that of the view");
             let begins = lines[5..10].iter().map(|line| width(line.split("ci@build4").next().unwrap_or_default()));
             let heading = width(lines[5].split("HOLDER").next().unwrap_or_default());
             assert!(begins.skip(1).all(|begin| begin == heading), "the columns are aligned: {lines:#?}");

@@ -31,9 +31,14 @@ fn entries(term: u64, range: std::ops::Range<u64>) -> Vec<(LogId, Bytes)> {
 
 fn open(dir: &Path) -> DiskWal {
     cut_torn_tail(dir, Floor::default()).unwrap();
+    open_purgeable(dir, id(99, u64::MAX - 1))
+}
+
+/// Opens a log of small files with a small cache, which may be purged up to this entry.
+fn open_purgeable(dir: &Path, upto: LogId) -> DiskWal {
     let mut small_files = config(dir).unwrap();
     (small_files.wal.chunk_max_size, small_files.log_cache_capacity) = (Some(4096), Some(1024));
-    DiskWal::open_with(small_files, dir, Arc::new(Mutex::new(Some(id(99, u64::MAX - 1))))).unwrap()
+    DiskWal::open_with(small_files, dir, Arc::new(Mutex::new(Some(upto)))).unwrap()
 }
 
 /// Makes everything durable, and ends the flush thread.
@@ -159,8 +164,8 @@ fn a_lost_page_before_a_request_is_cut_unless_it_was_synced() {
     for (left_on_page, request) in (16..64).step_by(7).flat_map(|left| requests.map(|request| (left, request))) {
         for (commits, is_synced) in [(1, false), (2, false), (2, true)] {
             let dir = tempfile::tempdir().unwrap();
-            let floor = Arc::new(Mutex::new(Some(id(1, 1))));
-            let wal = DiskWal::open(dir.path(), floor).unwrap();
+            let upto = Arc::new(Mutex::new(Some(id(1, 1))));
+            let wal = DiskWal::open(dir.path(), upto).unwrap();
             wait(|done| wal.append(entries(1, 0..2), done)).unwrap();
             let path = last_file(dir.path());
             let end = || fs::metadata(&path).unwrap().len() as usize;
@@ -443,7 +448,7 @@ fn the_cause_of_a_stopped_flush_thread_is_kept() {
 #[test]
 fn a_purge_past_the_snapshot_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let wal = DiskWal::open(dir.path(), Arc::new(Mutex::new(Some(id(1, 3))))).unwrap();
+    let wal = open_purgeable(dir.path(), id(1, 3));
     wait(|done| wal.append(entries(1, 0..6), done)).unwrap();
     assert_eq!(wal.purge(id(1, 4)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     wal.purge(id(1, 3)).unwrap();
