@@ -53,7 +53,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 /// A connection over any stream of bytes.
 pub struct Connection {
     stream: Box<dyn Transport>,
-    /// Its place among the connections of a port; `None` if it was dialled.
+    /// Its place among the connections of a port; `None` if it has none, or if its certificate has ended it.
     admission: Option<Admission>,
     /// Completes when the connection must end because of its certificate, with the reason.
     end: Option<End>,

@@ -24,7 +24,7 @@ pub(crate) struct Failure {
     pub(crate) more: Box<More>,
     /// Replaces the exit code of the table.
     pub(crate) exit: Option<u8>,
-    /// Whether the detail already contains the next step of a code that has one.
+    /// Whether the detail already contains the next step, so that of the code is not printed.
     pub(crate) names_next_step: bool,
     /// Whether nothing is printed, because the reader of standard output has closed it.
     pub(crate) silent: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Failure {
 /// Facts that only some failures have. Boxed, because results with a failure are moved often.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct More {
-    /// The leader, as the node that refused knows it.
+    /// The leader, as the node that answered knows it.
     pub(crate) leader: Option<LeaderHint>,
     /// The waiters of a deadlock.
     pub(crate) cycle: Vec<DeadlockLink>,

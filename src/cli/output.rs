@@ -104,7 +104,7 @@ impl Output {
         writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::unwritten)
     }
 
-    /// Returns what [`Output::answer`] prints, for another thread.
+    /// Returns the line that [`Output::answer`] prints. A caller on another thread prints it itself.
     pub(crate) fn one_line(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<String, Failure> {
         if self.json {
             Ok(serde_json::to_string(value).map_err(io::Error::from)?)

@@ -43,7 +43,8 @@ impl Machine {
     }
 
     /// Records that a hold or wait of this claim changes or ends at this lock. If a set waits for the lock, sessions
-    /// may overtake fewer waiters afterwards. Must be called before a wait ends, because no set may be left after it.
+    /// may overtake fewer waiters afterwards. Must be called before a wait ends: afterwards the
+    /// queue may have no set, and the change would not be recorded.
     pub(super) fn claim_changes(&mut self, key: &LockKey, claim: Claim) {
         if self.sets_wait_or_waited(key) {
             self.to_check.changed.insert(key.clone());

@@ -109,7 +109,7 @@ impl Machine {
                 }
                 Alteration::Upgrade { .. } | Alteration::SetValue { .. } | Alteration::Resume { .. } => false,
             },
-            // The answer of a finished take is known.
+            // A finished take with this handle was answered above.
             Command::CancelTake { lock, take, handle } => self.take_proven(lock, *take, handle) == Some(true),
             Command::DropLease { lock, handle } => self.lease_of(lock, handle).is_some(),
             Command::Document(DocumentCommand::Unlock { namespace, ts, name: Some(name) }) => {

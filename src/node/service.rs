@@ -216,10 +216,10 @@ impl Node {
         answered(self.propose_here(None, call)?).await
     }
 
-    /// Decides about a command of a caller on this node, which leads. Returns the reply, without the log, to a caller
-    /// that must not learn more, or that names a session which was never opened; `None` if it may be executed. Ids of
-    /// sessions are public and can be predicted: in the log, a command for the next one could follow the command that
-    /// opens it, and nothing would have compared its handle, owner and rights.
+    /// Decides about a command of a caller on this node, which leads. Returns the reply that the caller gets without an
+    /// entry in the log, because it must not learn more or names a session that was never opened; `None` if the command
+    /// may be executed. Ids of sessions are public and can be predicted: in the log, a command for the next one could
+    /// follow the command that opens it, and nothing would have compared its handle, owner and rights.
     pub(super) async fn hidden(
         &self,
         authorizer: Option<&Authorizer>,
@@ -372,8 +372,8 @@ impl Node {
         }
     }
 
-    /// Returns the error of a request that Raft did not execute; `not_sent` is the reason if it changed nothing.
-    pub(super) fn not_executed(&self, error: ProposeError, not_sent: NotSent) -> ServiceError {
+    /// Returns the error of a request for which Raft returned an error; `not_sent` is the reason if it changed nothing.
+    pub(super) fn proposal_failed(&self, error: ProposeError, not_sent: NotSent) -> ServiceError {
         match error {
             ProposeError::NotSent { .. } => self.not_sent(not_sent),
             ProposeError::Unknown(why) => ServiceError::unknown(why),

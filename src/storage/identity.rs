@@ -50,7 +50,8 @@ impl Identity {
         text
     }
 
-    /// Reads the fields of a text. The text is intact only if it equals the text of the result.
+    /// Reads the fields of a text. The first line is the format, which the caller has read. The caller compares the
+    /// text with that of the result, because only an equal text is intact.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().skip(1);
         let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ').map(str::to_string);

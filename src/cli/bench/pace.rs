@@ -15,7 +15,7 @@ use crate::limits;
 pub(super) struct Span {
     /// When the first request begins.
     pub(super) began: Instant,
-    /// When the warm-up ends. What is answered later counts.
+    /// When the warm-up ends. Only later requests or answers count; each workload says which.
     pub(super) counts_from: Instant,
     /// When the run ends. No request begins later.
     pub(super) end: Instant,

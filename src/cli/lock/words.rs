@@ -18,7 +18,7 @@ const NAME_OPTION: &str = "--name";
 /// # Errors
 /// An error if nothing follows `--`.
 pub(in crate::cli) fn add_dashes(program: &Command, arguments: &mut Vec<OsString>) -> Result<(), clap::Error> {
-    let Some((first, command)) = run_command(program, arguments) else { return Ok(()) };
+    let Some((first, command)) = running_command(program, arguments) else { return Ok(()) };
     let mut at = first + 1;
     if let Some(name) = next_word(command, arguments, at)
         && !arguments[at..name].iter().any(is_name_option)
@@ -37,8 +37,8 @@ pub(in crate::cli) fn add_dashes(program: &Command, arguments: &mut Vec<OsString
     Ok(())
 }
 
-/// Returns the word that names a command which runs another one, `lock` or `elect`, and the options of that command.
-fn run_command<'a>(program: &'a Command, arguments: &[OsString]) -> Option<(usize, &'a Command)> {
+/// Returns the place of the word `lock` or `elect`, and the options of that command.
+fn running_command<'a>(program: &'a Command, arguments: &[OsString]) -> Option<(usize, &'a Command)> {
     let first = next_word(program, arguments, 1)?;
     let name = ["lock", "elect"].into_iter().find(|name| arguments[first] == *name)?;
     Some((first, program.find_subcommand(name)?))
@@ -85,7 +85,7 @@ fn takes_next(command: &Command, option: &str) -> bool {
 /// Returns the file of `--result` on a command line of `lock` or `elect` whose command follows `--`, for one that
 /// cannot be parsed.
 pub(in crate::cli) fn result_file(program: &Command, arguments: &[OsString]) -> Option<PathBuf> {
-    let (first, _) = run_command(program, arguments)?;
+    let (first, _) = running_command(program, arguments)?;
     let mut words = arguments[first..].iter().take_while(|argument| *argument != "--");
     while let Some(word) = words.next() {
         if word == "--result" {

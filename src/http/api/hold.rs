@@ -112,7 +112,7 @@ impl Departure {
 
 impl<S: LockService> Hold<S> {
     /// Starts the task. If the request is refused, the second channel gets the error and there are no events; otherwise
-    /// it is closed with the first event. The client sets the number of `acquire`.
+    /// it is closed with the first event. The number in `acquire` is not used: the Rust client draws another.
     pub(super) fn begin(
         context: RequestContext<S>,
         terms: Terms,

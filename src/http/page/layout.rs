@@ -41,8 +41,8 @@ const SCREENS: [(&str, &str); 4] =
     [("Overview", "/"), ("Locks", "/locks"), ("Sessions", "/sessions"), ("Nodes", "/nodes")];
 
 impl Layout {
-    /// The layout of a screen that shows nothing of the cluster. `screen` is the name in the navigation of the screen
-    /// that is shown or contains what is shown; empty if there is none.
+    /// The layout of a screen that shows nothing of the cluster. `screen` is the entry of the navigation that is
+    /// marked as current; empty if there is none.
     pub(super) fn bare(namespace: &Namespace, screen: &str) -> Self {
         let links = SCREENS.map(|(name, path)| {
             let link = Link::new(path, namespace).text();

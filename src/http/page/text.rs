@@ -86,7 +86,7 @@ pub(super) fn mode(mode: Mode) -> String {
 pub(super) struct Link(String);
 
 impl Link {
-    /// The link to a path for which the namespace does not matter, or which has it.
+    /// The link to a path that needs no namespace in its query.
     pub(super) fn to(path: &str) -> Self {
         Self(path.to_owned())
     }

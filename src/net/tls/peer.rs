@@ -16,8 +16,8 @@ use super::verify::Admitted;
 use crate::net::{Connection, Connector, Port, tcp};
 
 impl PortTls {
-    /// Reads the files of a node for its port for the other nodes, which always demands a certificate, and for the
-    /// connections to those nodes.
+    /// Reads the files of a node for its port for the other nodes, and for the connections to those nodes. Over TLS,
+    /// the port always demands a certificate. With `allows_plain`, it also accepts connections without TLS.
     ///
     /// # Errors
     /// The files cannot be used, or the certificate has expired or belongs to another node. The error names the file

@@ -130,7 +130,7 @@ impl Node {
 
     fn change_failed(&self, error: MembershipError) -> ServiceError {
         match error {
-            MembershipError::Propose(error) => self.not_executed(error, NotSent::NotLeader),
+            MembershipError::Propose(error) => self.proposal_failed(error, NotSent::NotLeader),
             MembershipError::Busy => ServiceError::not_sent(NotSent::OVERLOADED),
             MembershipError::Refused(why) => unfit(why).into(),
         }

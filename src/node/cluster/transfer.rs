@@ -99,7 +99,7 @@ impl Node {
         if handed.is_ok() {
             paused.keep_paused();
         }
-        Some(handed.map_err(|error| self.not_executed(error, NotSent::NoLeader)))
+        Some(handed.map_err(|error| self.proposal_failed(error, NotSent::NoLeader)))
     }
 
     /// Waits until one candidate lacks at most this many entries, and returns it. `None` if none does in time.

@@ -1,5 +1,5 @@
-//! Subscribers to the events of one session: its end, and what happens to its holds. Events of other sessions wake none
-//! of them.
+//! Subscribers to the events of single sessions: the end of a session, and what happens to its holds. Events of other
+//! sessions wake none of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -100,7 +100,7 @@ impl Namespaces {
         place
     }
 
-    /// Adds what was measured of some namespaces to the sums by their places in `slots`.
+    /// Combines what was measured of some namespaces with the sums at their places in `slots`.
     pub(super) fn add<T: Default>(&mut self, sums: &mut Vec<T>, of: Vec<(Namespace, T)>, add: impl Fn(&mut T, &T)) {
         for (namespace, measured) in of {
             let place = self.place(&namespace);
