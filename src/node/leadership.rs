@@ -26,8 +26,10 @@ pub(super) async fn publish(node: Node) {
         } else {
             until_named = None;
         }
-        // A leader without followers sends its clients away, and so does a follower that its leader left.
-        let itself = leads || !view.own_term_applied;
+        // A leader without followers sends its clients away, and so does a follower that its leader left. A new leader
+        // serves none until it has applied an entry of its term; if it cannot, because its voters are gone, it does not
+        // name itself for longer than a leader takes to be missed.
+        let itself = leads || (!view.own_term_applied && contact.was_elected_recently(view.term));
         let leader =
             view.leader.filter(|leader| if *leader == node.core.id { itself } else { contact.is_recent(*leader) });
         if published != Some((leads, leader)) && until_named.is_none_or(|until| until <= now) {
@@ -64,14 +66,23 @@ struct Contact {
     leader: Option<u64>,
     checked: Option<TokioInstant>,
     recent: bool,
+    /// The term in which this node was elected, and until when it may take to apply an entry of it.
+    elected: Option<(u64, TokioInstant)>,
 }
 
 impl Contact {
     /// Asks Raft again if the leader changed, or after the longest election timeout. After twice that time without a
     /// message, the leader counts as gone.
     async fn update(&mut self, node: &Node) {
-        let leader = node.core.consensus.watch().borrow().leader;
+        let (leader, term) = {
+            let views = node.core.consensus.watch();
+            let view = views.borrow();
+            (view.leader, view.term)
+        };
         let (now, election_max) = (TokioInstant::now(), node.core.election_max);
+        if leader == Some(node.core.id) && self.elected.is_none_or(|(elected, _)| elected != term) {
+            self.elected = Some((term, now + 2 * election_max));
+        }
         let due = self.checked.is_none_or(|checked| checked + election_max <= now);
         if leader.is_none() || leader == Some(node.core.id) || (leader == self.leader && !due) {
             return;
@@ -82,8 +93,33 @@ impl Contact {
         (self.leader, self.checked) = (leader, Some(now));
     }
 
+    /// Whether this node, which leads in this term, was elected so recently that it may still apply the first entry of
+    /// the term. A term that is seen only now has just begun.
+    fn was_elected_recently(&self, term: u64) -> bool {
+        self.elected.is_none_or(|(elected, until)| elected != term || TokioInstant::now() < until)
+    }
+
     /// Whether this leader sent something recently. A leader that was named only now did.
     fn is_recent(&self, leader: u64) -> bool {
         self.leader != Some(leader) || self.recent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A new leader names itself while it may still apply the first entry of its term. If its voters are gone, it never
+    /// does, and its clients have to look for another leader.
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_never_commits_is_not_named_for_ever() {
+        let until = TokioInstant::now() + Duration::from_secs(1);
+        let contact = Contact { elected: Some((7, until)), ..Contact::default() };
+        assert!(contact.was_elected_recently(7));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!contact.was_elected_recently(7));
+        assert!(contact.was_elected_recently(8), "the term has just begun");
     }
 }
