@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 
 use crate::clock::{Clock, SystemClock};
-use crate::limits::{CERTIFICATE_BACKDATED_MS, CERTIFICATE_DAY_MS};
+use crate::limits::{CERTIFICATE_BACKDATED_MS, DAY_MS};
 use crate::net::{CertificateName, Role, digest};
 
 /// A certificate and its private key, both in PEM.
@@ -94,7 +94,7 @@ fn params(common_name: &str, days: u32) -> CertificateParams {
     let now = date_time_ymd(1970, 1, 1) + Duration::from_millis(clock.wall().0);
     let mut params = CertificateParams::default();
     params.not_before = now - Duration::from_millis(CERTIFICATE_BACKDATED_MS);
-    params.not_after = now + Duration::from_millis(CERTIFICATE_DAY_MS) * days;
+    params.not_after = now + Duration::from_millis(DAY_MS) * days;
     params.serial_number = Some(SerialNumber::from_slice(&clock.random_u128().to_be_bytes()));
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);

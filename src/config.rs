@@ -26,7 +26,7 @@ pub use limits::Limits;
 pub use metrics::{LockClass, MetricsLabels};
 pub use place::ConfigError;
 pub use quota::Rates;
-pub use render::Joining;
+pub use render::NodeConfig;
 pub use timing::{Profile, Timing};
 pub use tls::{Protection, Tls, TlsMode};
 

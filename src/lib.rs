@@ -1,6 +1,7 @@
 //! lockkeeper: a replicated lock service. Three nodes form one Raft group, which decides who holds each lock.
 //!
-//! The modules are in order: each one uses only modules above it in this list:
+//! The modules are in order: each one uses only modules above it in this list. The comment at the head of a module says
+//! which of them it knows, and what it never does.
 
 mod mutex;
 pub mod manual;

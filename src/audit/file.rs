@@ -57,7 +57,7 @@ struct Line<'a> {
     node: u64,
     #[serde(flatten)]
     record: &'a AuditRecord,
-    /// Hash of the line before, without its end; of nothing in the first line.
+    /// Hash of the previous line without its line feed. In the first line, the hash of an empty text.
     prev: &'a str,
 }
 
@@ -69,15 +69,15 @@ pub(super) struct LogFile {
     file: File,
     /// Size of the file.
     pub(super) bytes: u64,
-    /// Number of lines in all files.
+    /// Number of the last line: the number of lines in all files, with those that were removed.
     pub(super) lines: u64,
     /// Hash of the last line.
     pub(super) hash: String,
 }
 
 impl LogFile {
-    /// Opens the file to add lines at its end, or creates it for this user alone. `at` is the time of a line that
-    /// continues the file before.
+    /// Opens the file to add lines at its end, or creates it for this user alone. If the file continues a full one and
+    /// has no first line yet, `at` is the time in that line.
     pub(super) fn open(path: &Path, node: u64, at: &str) -> io::Result<Self> {
         let file = append_to(path)?;
         let metadata = file.metadata()?;
@@ -86,8 +86,9 @@ impl LogFile {
         }
         let Last { lines, hash, bytes, is_log } = last_of(&file)?;
         if bytes < metadata.len() {
-            // The node ended while it wrote this line. An act that it executed has a whole line before this one.
-            // Another file, which the configuration may name by mistake, loses nothing.
+            // The last line is incomplete: the node ended while it wrote the line. Each act that it executed has a
+            // whole line before that one. A file that is no audit log, which the configuration may name by mistake,
+            // loses nothing.
             if !is_log {
                 return Err(io::Error::new(ErrorKind::InvalidInput, "it is no audit log"));
             }
@@ -126,7 +127,7 @@ impl LogFile {
         let hash = hash(text.as_bytes());
         text.push('\n');
         if let Err(error) = self.file.write_all(text.as_bytes()) {
-            // The disk may be full, and the file have a part of the line: the next line must not continue it.
+            // The disk may be full, and the file may have a part of the line, which the next line must not continue.
             self.file.set_len(self.bytes)?;
             return Err(error);
         }
@@ -135,10 +136,10 @@ impl LogFile {
         Ok(())
     }
 
-    /// Gives each full file the next number, and creates a new one. Nothing changes if that cannot be created: each try
-    /// would otherwise remove the oldest file.
+    /// Creates a new file, and gives each full file the next number, which replaces the oldest one if all numbers are
+    /// in use. Nothing changes if the new file cannot be created: each try would otherwise remove the oldest file.
     fn rotate(&mut self) -> io::Result<()> {
-        let next = self.with_extension("next");
+        let next = self.with_suffix("next");
         let file = append_to(&next)?;
         for number in (1..AUDIT_FILES_KEPT).rev() {
             rename(&self.older(number), &self.older(number + 1))?;
@@ -157,12 +158,13 @@ impl LogFile {
         self.append_here(&AuditRecord::new(CONTINUE, Phase::Done, "local"), at)
     }
 
+    /// Returns the path of a full file. The newest full file has the number 1.
     fn older(&self, number: usize) -> PathBuf {
-        self.with_extension(&number.to_string())
+        self.with_suffix(&number.to_string())
     }
 
-    /// Returns the path of the file with a further extension.
-    fn with_extension(&self, extension: &str) -> PathBuf {
+    /// Returns the path of the file with a further extension after the one that it has.
+    fn with_suffix(&self, extension: &str) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{extension}"));
         name.into()
@@ -204,15 +206,15 @@ mod tests {
         log.append(&record(), "at").expect("written");
         log.bytes = AUDIT_FILE_BYTES_MAX;
         let oldest = fs::read(log.older(1)).expect("read");
-        fs::create_dir(log.with_extension("next")).expect("a directory in place of the file");
+        fs::create_dir(log.with_suffix("next")).expect("a directory in place of the file");
         for _ in 0..2 * AUDIT_FILES_KEPT {
             log.append(&record(), "at").expect_err("no new file");
         }
         assert_eq!(fs::read(log.older(1)).expect("read"), oldest);
         assert!(!log.older(2).exists() && path.exists());
-        fs::remove_dir(log.with_extension("next")).expect("removed");
+        fs::remove_dir(log.with_suffix("next")).expect("removed");
         log.append(&record(), "at").expect("written");
-        assert!(log.older(2).exists() && !log.with_extension("next").exists());
+        assert!(log.older(2).exists() && !log.with_suffix("next").exists());
     }
 
     /// A new file whose first line could not be written, because the disk was full, gets it before the next line.

@@ -235,7 +235,7 @@ fn owned(
         return Err(source.refuse(expires, "expires is not a time like 2027-11-24T00:00:00Z", fix));
     };
     // One day more, because the machine that made the token may have another time.
-    let latest = WallTime(now.0.saturating_add((limits::TOKEN_DAYS_MAX + 1) * limits::CERTIFICATE_DAY_MS));
+    let latest = WallTime(now.0.saturating_add((limits::TOKEN_DAYS_MAX + 1) * limits::DAY_MS));
     if latest < WallTime(millis) {
         let (most, today) = (limits::TOKEN_DAYS_MAX, token::day(now));
         let fix = "write an earlier time, or revoke the token with `lockkeeper auth revoke`";

@@ -174,7 +174,7 @@ fn mistakes_are_refused_with_their_line() {
 #[test]
 fn the_longest_token_is_good_on_every_machine() {
     let latest = |days: u64, ms: u64| {
-        let expires = token::time(WallTime(NOW.0 + days * limits::CERTIFICATE_DAY_MS + ms));
+        let expires = token::time(WallTime(NOW.0 + days * limits::DAY_MS + ms));
         let hash = "0".repeat(64);
         let entry = format!("[[token]]\nprincipal = \"ci\"\nsha256 = \"{hash}\"\nexpires = \"{expires}\"\n");
         Access::from_toml("auth.toml", &format!("{GOOD}{entry}"), NOW)

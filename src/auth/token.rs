@@ -49,10 +49,13 @@ impl TokenHash {
         Some(Self(bytes))
     }
 
-    /// Returns the public id of the token: the first 12 digits of its hash.
+    /// The digits of the hash that are a token's id.
+    pub const ID_CHARS: usize = 12;
+
+    /// Returns the public id of the token: the first [`ID_CHARS`](Self::ID_CHARS) digits of its hash.
     #[must_use]
     pub fn id(&self) -> String {
-        self.to_string()[..12].to_owned()
+        self.to_string()[..Self::ID_CHARS].to_owned()
     }
 }
 

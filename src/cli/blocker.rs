@@ -18,11 +18,11 @@ pub(super) async fn blocker<S: LockService>(client: &Client<S>, name: &str) -> R
     Ok(Refusal::Held { lock, holder, closed })
 }
 
-/// Returns the error of a wait that timed out with what blocks the lock. A waiter learns of no holder while an ended
-/// hold keeps the lock closed.
+/// Adds what blocks the lock to the error of a wait that timed out. Returns any other error unchanged. A waiter learns
+/// of no holder while an ended hold keeps the lock closed.
 pub(super) async fn with_blocker<S: LockService>(client: &Client<S>, error: ClientError) -> ClientError {
-    let ClientError::NotAcquired { lock, holder: None, closed: None } = &error else { return error };
-    match blocker(client, lock.as_str()).await {
+    let ClientError::NotAcquired { lock: name, holder: None, closed: None } = &error else { return error };
+    match blocker(client, name.as_str()).await {
         Ok(Refusal::Held { holder: None, closed: None, .. }) | Err(_) => error,
         // The wait found no holder in its way, so what closes the lock blocked it.
         Ok(Refusal::Held { lock, closed: closed @ Some(_), .. }) => Refusal::Held { lock, holder: None, closed }.into(),

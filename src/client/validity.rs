@@ -7,10 +7,11 @@ use crate::faults::{self, Fault};
 use crate::limits::DRIFT_MARGIN_PERMILLE;
 use crate::model::LogTime;
 
-/// An answered attempt: it was sent at `sent`, applied by an entry stamped `stamp`, and set the end to `deadline`.
+/// An answered attempt: it was sent at `sent`, applied by an entry stamped `stamp`, and set the end to `deadline`. The
+/// explanation of [`Validity`] uses the letters s, L and E for these three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RenewalAnswer {
-    /// When *this* attempt was sent. The entry that answered it cannot be older.
+    /// s: when *this* attempt was sent. The entry that answered it cannot be older.
     pub(crate) sent: Instant,
     /// Log index of that entry, which orders entries with the same stamp.
     pub(crate) index: u64,
@@ -25,8 +26,8 @@ pub(crate) struct RenewalAnswer {
 /// - Log time is never ahead of real time and had not reached L before the attempt was sent at s. So the cluster cannot
 ///   pass E before s + (E − L), minus a margin for clocks that run at different rates.
 /// - Every answered attempt gives such a pair (s, L), and every pair proves a bound, so the pair with the latest end is
-///   used. That is the pair with the largest s − L after the margin is applied. It is the same for every E, so only one
-///   number is stored.
+///   used. That is the pair with the largest s − (1 − margin) · L. It is the same pair for every E, so only this number
+///   is stored.
 /// - Of several deadlines the one with the largest L is valid, even if it is an earlier one.
 /// - A deadline that has passed remains passed, regardless of later answers.
 #[derive(Debug, Clone)]
@@ -36,11 +37,13 @@ pub(crate) struct Validity {
     /// Stamp and log index of the entry that set the deadline.
     newest: (LogTime, u64),
     deadline: LogTime,
-    /// When the newest answered attempt was sent.
+    /// When the newest answered attempt was sent. For a hold without a renewal so far: when its grant arrived.
     answered: Instant,
     /// When the last attach was sent. For the grace, only answers to attempts sent since then count.
     stream_since: Instant,
+    /// The validity ends this long after `answered`, less the margin, even if the deadline is later.
     grace: Option<Duration>,
+    /// Whether the validity has ended. It then remains so.
     passed: bool,
 }
 
@@ -63,7 +66,8 @@ impl Validity {
     }
 
     /// Returns the validity of a hold of this session. The entry with this stamp and log index set the `deadline`, and
-    /// its answer arrived at `now`. The session's relation between the clock and log time applies to the hold, too.
+    /// its answer arrived at `now`. The session's relation between the clock and log time applies to the hold, too. The
+    /// session's grace does not, so `now` has no effect on the end of the validity.
     pub(crate) fn for_hold(&self, (stamp, index): (LogTime, u64), deadline: LogTime, now: Instant) -> Self {
         Self { newest: (stamp, index), deadline, answered: now, grace: None, passed: false, ..self.clone() }
     }
@@ -92,7 +96,7 @@ impl Validity {
         self.stream_since = now;
     }
 
-    /// Returns the first instant at which the deadline may have passed.
+    /// Returns the first instant at which the deadline may have passed, or the end of the grace if that is earlier.
     pub(crate) fn until(&self) -> Instant {
         let ends = self.relation + i128::from(self.deadline.0) * NANOS_A_MS * MARGIN_LEFT_PERMILLE;
         let ends = Instant::from_nanos(u64::try_from((ends / 1_000).max(0)).unwrap_or(u64::MAX));

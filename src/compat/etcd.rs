@@ -7,8 +7,8 @@
 //! | `NewElection` `Campaign` `Proclaim` `Resign` `Leader` `Observe` `Key` `Rev` | [`Election::new`] and the same names |
 //! | a context that is cancelled | dropping the future |
 //!
-//! - Two mutexes of one session exclude each other. In etcd both would be acquired, because a key belongs to the
-//!   session.
+//! - Two mutexes with the same prefix exclude each other even within one session. In etcd the session would acquire
+//!   both, because a key belongs to the session.
 //! - etcd compares `IsOwner` in a transaction. Here a fencing token replaces it, which the resource itself can check.
 
 use std::time::Duration;

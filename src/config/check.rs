@@ -23,7 +23,7 @@ pub(super) fn check(draft: Draft, source: Source<'_>) -> Checked<Config> {
     };
     let listen = listen(&draft, member)?;
     let tls = super::tls::check(&draft, &listen, source)?;
-    let auth = super::tls::auth(&draft, &listen, &tls)?;
+    let auth = super::tls::auth_file(&draft, &listen, &tls)?;
     Ok(Config {
         cluster: cluster(&draft)?,
         peers_id: peers_id(&draft)?,

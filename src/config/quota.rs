@@ -31,23 +31,25 @@ impl Rates {
     }
 }
 
+/// Checks the `[quota]` section of a draft, and returns its rates.
 pub(super) fn rates(draft: &Draft) -> Result<Rates, Refused> {
     let mut of = BTreeMap::new();
     for (name, written) in &draft.quota.namespace {
-        let at = &written.commands_a_second;
+        let setting = &written.commands_a_second;
         let namespace = Namespace::parse(name).map_err(|invalid| {
             let problem = format!("a namespace is {}, got {name:?}", invalid.bound);
-            Refused::new(&at.place, problem, "correct its name")
+            Refused::new(&setting.place, problem, "correct its name")
         })?;
-        of.insert(namespace, rate(at)?);
+        of.insert(namespace, rate(setting)?);
     }
     Ok(Rates { a_second: draft.quota.commands_a_second.as_ref().map(rate).transpose()?, of })
 }
 
-fn rate(at: &Placed<u64>) -> Result<u32, Refused> {
-    let bounded = u32::try_from(at.value).ok().filter(|rate| (1..=limits::COMMANDS_A_SECOND_MAX).contains(rate));
+/// Checks the value of one `commands_a_second` setting.
+fn rate(setting: &Placed<u64>) -> Result<u32, Refused> {
+    let bounded = u32::try_from(setting.value).ok().filter(|rate| (1..=limits::COMMANDS_A_SECOND_MAX).contains(rate));
     bounded.ok_or_else(|| {
-        let problem = format!("commands_a_second is {}, not 1 to {}", at.value, limits::COMMANDS_A_SECOND_MAX);
-        Refused::new(&at.place, problem, "correct it, or remove it for no bound")
+        let problem = format!("commands_a_second is {}, not 1 to {}", setting.value, limits::COMMANDS_A_SECOND_MAX);
+        Refused::new(&setting.place, problem, "correct it, or remove it for no bound")
     })
 }

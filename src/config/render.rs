@@ -1,4 +1,4 @@
-//! Writes the config file of a node that joins a cluster.
+//! Writes the config file of a new node.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -6,9 +6,9 @@ use std::path::Path;
 
 use super::{Member, Profile};
 
-/// The settings of a node that joins a cluster.
+/// The settings of a node that joins a cluster, or founds one from a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Joining<'a> {
+pub struct NodeConfig<'a> {
     /// The cluster's name.
     pub cluster: &'a str,
     /// The id by which the cluster's nodes recognize each other.
@@ -28,7 +28,7 @@ pub struct Joining<'a> {
     pub auth: bool,
 }
 
-impl Joining<'_> {
+impl NodeConfig<'_> {
     /// Returns the text of the config file.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -110,8 +110,9 @@ mod tests {
     fn read(member: &Member, timing_ms: Option<[u64; 3]>, tls: Option<bool>) -> Config {
         let data = Path::new("/var/lib/lockkeeper \"4\"");
         let auth = tls == Some(true);
-        let joining = Joining { cluster: "harbour", peers_id: 0xabc, node: 4, data, member, timing_ms, tls, auth };
-        Config::from_toml("n4.toml", &joining.to_toml(), []).expect("a good config")
+        let node_config =
+            NodeConfig { cluster: "harbour", peers_id: 0xabc, node: 4, data, member, timing_ms, tls, auth };
+        Config::from_toml("n4.toml", &node_config.to_toml(), []).expect("a good config")
     }
 
     /// The written file reads back as the same settings: with a profile, with custom times, and with host names as

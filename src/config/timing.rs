@@ -1,4 +1,4 @@
-//! Raft's timing, from a profile or custom, and the shortest TTL that the timing allows.
+//! Raft's timing, from a profile or from custom times, and the shortest TTL that the timing allows.
 
 use crate::limits;
 
@@ -14,7 +14,8 @@ pub enum Profile {
     Wan,
 }
 
-/// Raft's timing. The heartbeat is less than half of the shortest election timeout, and that is less than the longest.
+/// Raft's timing. The heartbeat is less than half of the shortest election timeout, and the shortest election timeout
+/// is less than the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// The profile, or `None` for custom times.
@@ -65,7 +66,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Creates a custom timing. `Err` names the relation that does not hold.
+    /// Creates a custom timing. `Err` describes the rule that the times break.
     pub fn by_hand(heartbeat_ms: u64, election_ms_min: u64, election_ms_max: u64) -> Result<Self, String> {
         if heartbeat_ms == 0 {
             return Err("heartbeat is zero".to_owned());

@@ -131,11 +131,12 @@ pub(super) fn check_files(draft: &mut Draft) -> Result<(), Refused> {
     Ok(())
 }
 
+/// Returns the protection of each listener. Refuses settings that contradict each other, and a listener that other
+/// machines could use without protection.
 pub(super) fn check(draft: &Draft, listen: &super::Listen, source: Source<'_>) -> Result<Tls, Refused> {
     let DraftTls { ca, cert, refuse, client, peer, http, .. } = &draft.tls;
-    let none_shown = [cert, &client.cert, &peer.cert, &http.cert].into_iter().all(Option::is_none);
-    if let Some((key, Some(at))) =
-        [("ca", ca), ("refuse", refuse)].into_iter().find(|(_, at)| none_shown && at.is_some())
+    let no_cert = [cert, &client.cert, &peer.cert, &http.cert].into_iter().all(Option::is_none);
+    if no_cert && let Some((key, Some(at))) = [("ca", ca), ("refuse", refuse)].into_iter().find(|(_, at)| at.is_some())
     {
         let problem = format!("tls.{key} is set, and there is no certificate");
         return Err(Refused::new(&at.place, problem, "set ca, cert and key under [tls]"));
@@ -156,15 +157,15 @@ pub(super) fn check(draft: &Draft, listen: &super::Listen, source: Source<'_>) -
     })
 }
 
-/// Returns the file of `[auth]`. Refuses it without a file for the audit log, or if clients would send their tokens, or
-/// nodes the names of principals, in plain text over a network.
-pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<Option<PathBuf>, Refused> {
+/// Returns the file of `[auth]`. Refuses it if `[audit]` is missing. Also refuses it if clients would send tokens, or
+/// nodes the names of principals, over a network in plain text.
+pub(super) fn auth_file(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<Option<PathBuf>, Refused> {
     let Some(DraftFile { file }) = &draft.auth else { return Ok(None) };
     if matches!(tls.client, Protection::Plain { .. }) && is_exposed(listen.client) {
         let problem = "[auth] is set and listen.client is reachable in plain text: tokens would be read on the way";
         return Err(Refused::new(&file.place, problem, "set ca, cert and key under [tls]"));
     }
-    let text_of_peers = match tls.peer {
+    let plain_peers = match tls.peer {
         Protection::Plain { .. } => {
             Some(("listen.peer is reachable in plain text", "set ca, cert and key under [tls]"))
         }
@@ -174,7 +175,7 @@ pub(super) fn auth(draft: &Draft, listen: &super::Listen, tls: &Tls) -> Result<O
         )),
         Protection::Tls { mode: TlsMode::Prefer | TlsMode::Require, .. } => None,
     };
-    if let Some((what, fix)) = text_of_peers.filter(|_| is_exposed(listen.peer)) {
+    if let Some((what, fix)) = plain_peers.filter(|_| is_exposed(listen.peer)) {
         let problem = format!("[auth] is set and {what}: other machines could send calls under any principal");
         return Err(Refused::new(&file.place, problem, fix));
     }
@@ -199,11 +200,12 @@ struct Listener<'a> {
 impl Listener<'_> {
     fn protection(&self) -> Result<Protection, Refused> {
         let Self { draft, name, of } = self;
-        // The files of all listeners that name none.
+        // The files for each listener that has none under its own name.
         let files = &draft.tls;
-        let own = |one: &Option<Placed<String>>, other: &Option<Placed<String>>| one.clone().or_else(|| other.clone());
-        let (cert, key) = (own(&of.cert, &files.cert), own(&of.key, &files.key));
-        let (ca, refuse) = (own(&of.ca, &files.ca), own(&of.refuse, &files.refuse));
+        let or_shared =
+            |own: &Option<Placed<String>>, shared: &Option<Placed<String>>| own.clone().or_else(|| shared.clone());
+        let (cert, key) = (or_shared(&of.cert, &files.cert), or_shared(&of.key, &files.key));
+        let (ca, refuse) = (or_shared(&of.ca, &files.ca), or_shared(&of.refuse, &files.refuse));
         let insecure = of.insecure.as_ref().filter(|insecure| insecure.value);
         let (cert, key) = match (cert, key) {
             (Some(cert), Some(key)) => (cert, key),
@@ -236,8 +238,8 @@ impl Listener<'_> {
             };
             let place = of.mode.as_ref().map_or(&Place::File, |mode| &mode.place);
             let fix = "set ca, cert and key under [tls]";
-            let other = format!("{fix}, or set client_cert = \"optional\" under [tls.{name}]");
-            return Err(Refused::new(place, problem, if *name == "peer" { fix } else { other.as_str() }));
+            let optional = format!("{fix}, or set client_cert = \"optional\" under [tls.{name}]");
+            return Err(Refused::new(place, problem, if *name == "peer" { fix } else { optional.as_str() }));
         }
         let path = |at: Placed<String>| Some(PathBuf::from(at.value));
         let files = TlsFiles { ca: ca.and_then(path), cert: path(cert), key: path(key), refuse: refuse.and_then(path) };
@@ -259,8 +261,8 @@ impl Listener<'_> {
         }
     }
 
-    /// Whether each client needs a certificate. Without rules it proves that a client belongs to the cluster, so it is
-    /// not optional by default.
+    /// Whether each client needs a certificate. Without `[auth]`, only a certificate proves that a client belongs to the
+    /// cluster, so it is required by default.
     fn client_cert(&self) -> Result<bool, Refused> {
         let Self { draft, name, of, .. } = self;
         let Some(at) = &of.client_cert else { return Ok(*name != "peer" && draft.auth.is_none()) };

@@ -5,14 +5,14 @@
 //!
 //! - The machine appends each record in the encoding of [`bytes`]. Its hash covers those bytes, the namespace and the
 //!   hash of the previous record.
-//! - A ring is a sequence of segments. Each segment is one record of the state. An append reports which segments it
-//!   changed or dropped.
-//! - Segment numbers grow over all namespaces, so the lowest is the oldest of all. The highest is never dropped, so
-//!   that the next number is always known.
+//! - A ring is a sequence of segments. Each segment has many records of the history, and is stored as one record of
+//!   the state. An append reports which segments it changed or dropped.
+//! - All namespaces share one sequence of segment numbers, so the lowest number is the oldest segment of all. The
+//!   segment with the highest number is never dropped, so the next number is always known.
+//! - If all records of a namespace were dropped, its ring is removed. Its next ring begins with a hash of the position
+//!   up to which records may have been dropped, the floor. So the first record of that ring is not confused with the
+//!   first record of the namespace.
 //! - [`verify`](fn@verify) accepts records from any source, usually a file, and trusts none of them.
-//!
-//! - A ring whose namespace had all its records dropped begins with a hash of the position up to which records were
-//!   dropped. So its first record is not confused with the first of the namespace.
 //!
 //! A chain does not show whether records at its beginning or end are missing, or whether all of it was written again. A
 //! reader that must exclude this compares the last hash with the cluster's, or stores the hash elsewhere.
@@ -52,7 +52,7 @@ pub(crate) struct History {
     order: BTreeMap<u64, Namespace>,
     /// The size of all segments together, in bytes.
     bytes: usize,
-    /// The number of times that the dirty keys were taken.
+    /// The number of times that the state gave away its dirty keys: the keys of the records that changed.
     round: u64,
     /// Whether history is off, so that a benchmark can measure its cost.
     #[cfg(test)]
@@ -65,12 +65,14 @@ impl History {
         self.bytes
     }
 
-    /// Records that the dirty keys were taken, so that a segment that is written from now on is dirty again.
+    /// Notes that the state gave away its dirty keys, so that [`append`](Self::append) reports a segment again when it
+    /// writes to the segment the next time.
     pub(crate) fn carried_over(&mut self) {
         self.round += 1;
     }
 
-    /// Adds a record. `floor` is the newest position of the namespaces whose whole history was dropped.
+    /// Adds a record. `floor` is the newest position of the namespaces whose whole history was dropped; the append
+    /// raises it if it drops the whole history of another one.
     ///
     /// Reports each changed segment, by its namespace and number: once between two calls of
     /// [`carried_over`](Self::carried_over) if it was written, and once if it was dropped.
@@ -125,7 +127,7 @@ impl History {
         }
     }
 
-    /// Drops the oldest segment of a namespace, which has this number.
+    /// Drops the oldest segment of a namespace. `number` is the number of that segment.
     fn forget(&mut self, namespace: &Namespace, number: u64, floor: &mut Position) {
         self.order.remove(&number);
         let Some(ring) = self.rings.get_mut(namespace) else { return };

@@ -127,8 +127,8 @@ pub const AUTHORITY_DAYS: u32 = 3_650;
 pub const NODE_CERTIFICATE_DAYS: u32 = 365;
 /// Days for which a new certificate of a client is valid.
 pub const CLIENT_CERTIFICATE_DAYS: u32 = 90;
-/// One day of a certificate.
-pub const CERTIFICATE_DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+/// One day, in milliseconds.
+pub const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Share of its lifetime below which `certs --renew` renews a certificate, in percent.
 pub const RENEWED_BELOW_PERCENT: u64 = 33;
 /// Time before its creation from which a new certificate is valid.

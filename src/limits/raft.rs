@@ -76,6 +76,8 @@ pub const CHECKPOINT_FIRST_MS: u64 = 1_000;
 pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 /// Log entries before a snapshot file that are kept for followers that lag.
 pub const PURGE_MARGIN_ENTRIES: u64 = 20_000;
+/// Entries by which the log is purged at once, at most.
+pub const PURGE_BATCH_ENTRIES: u64 = 1_024;
 /// Lag at which a follower receives the newest snapshot instead of entries. A leader keeps all entries that a follower
 /// lacks while it sends them. Without this limit, its log would grow for as long as a follower is slower than the
 /// writes.

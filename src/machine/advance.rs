@@ -1,8 +1,8 @@
 //! The progress of a replay: owners finish, turns are granted, queues advance, and waits overtake others.
 //!
-//! A session overtakes, at other locks, what waits for one of its holds, and every wait behind that. So what
-//! a wait overtakes depends on the other claims of its session: some waits now, others once more waits are granted. A
-//! wait that can be overtaken once can be overtaken for the rest of a replay.
+//! A session overtakes, at other locks, what waits for one of its holds, and every wait behind that. So what a wait
+//! overtakes depends on the other claims of its session: it can overtake some waits from the start of a replay, and
+//! others only after the replay has granted further turns. From then on it can overtake them until the replay ends.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,7 @@ impl Replay<'_> {
         }
     }
 
+    /// Finishes this owner if none of its needs is unmet, and then each parent that had only this need left.
     fn finish(&mut self, owner: usize) {
         let mut work = vec![owner];
         while let Some(owner) = work.pop() {
@@ -51,6 +52,7 @@ impl Replay<'_> {
         }
     }
 
+    /// Grants a turn that is not granted yet. The queues of its whole set may then advance, and its owner may finish.
     pub(super) fn grant(&mut self, at: TurnId) {
         let turn = &mut self.queues[at.queue].turns[at.turn];
         if std::mem::replace(&mut turn.granted, true) {
@@ -63,7 +65,7 @@ impl Replay<'_> {
         self.finish(owner);
     }
 
-    /// Grants turns of a queue in their order, while there is capacity.
+    /// Grants turns of the queue with this number in their order, while there is capacity.
     fn advance(&mut self, number: usize) {
         loop {
             let queue = &self.queues[number];
@@ -74,7 +76,7 @@ impl Replay<'_> {
                 if queue.is_semaphore() && !self.is_whole(at) {
                     return;
                 }
-                self.pass(at);
+                self.advance_past(at);
             } else if barges {
                 self.advance_barging(number);
                 if !self.turn(at).granted {
@@ -89,7 +91,7 @@ impl Replay<'_> {
     }
 
     /// Advances past this turn. The capacity that its owner keeps becomes free once the owner finishes.
-    fn pass(&mut self, at: TurnId) {
+    fn advance_past(&mut self, at: TurnId) {
         self.steps_left = self.steps_left.saturating_sub(1);
         let queue = &mut self.queues[at.queue];
         queue.next += 1;
@@ -125,19 +127,20 @@ impl Replay<'_> {
 }
 
 impl Machine {
-    /// The locks where this session has a claim and a set of another request waits.
+    /// The locks where this session has a claim and where, in addition, a set of another request waits.
     fn find_contested_claims(&self, session: SessionId) -> ContestedClaims<'_> {
         let mut found: ContestedClaims<'_> = BTreeMap::new();
         let session = self.state.session(session);
         for (number, key, standing) in session.into_iter().flat_map(|session| session.claims()) {
             let Some(lock) = self.state.lock(key).filter(|lock| lock.queue.has_sets()) else { continue };
-            let (mode, others) = match standing {
+            // A hold is not in the queue, so every set that waits there belongs to another request.
+            let (mode, has_other_sets) = match standing {
                 ClaimState::Holding(token) => (lock.holders.get(&token).map(|holder| holder.request.mode), true),
                 ClaimState::Waiting(place) => {
                     (lock.queue.get(&place).map(|waiter| waiter.request.mode), lock.has_other_sets(place))
                 }
             };
-            let contested = mode.filter(|_| others).map(|mode| ContestedClaim { lock, number, mode, standing });
+            let contested = mode.filter(|_| has_other_sets).map(|mode| ContestedClaim { lock, number, mode, standing });
             found.entry(key).or_default().extend(contested);
         }
         found.retain(|_, contested| !contested.is_empty());
@@ -146,7 +149,8 @@ impl Machine {
 }
 
 impl<'m> Replay<'m> {
-    /// The other locks where a set waits and this waiter's session has a claim of another request.
+    /// The other locks where a set waits and where this waiter's session has a claim of a request that is not the
+    /// waiter's.
     pub(super) fn contested_locks(&mut self, at: &LockKey, waiter: &Waiter) -> Vec<(&'m LockKey, &'m Lock)> {
         let Some(RequestId { session, number }) = waiter.request.claim.request() else { return Vec::new() };
         if self.machine.state.session(session).is_none_or(|session| !session.has_several()) {
@@ -154,13 +158,14 @@ impl<'m> Replay<'m> {
         }
         let contested = self.contested_claims(session);
         let elsewhere = contested.iter().filter(|(key, _)| **key != at);
-        let others = elsewhere.filter_map(|(key, contested)| {
-            let other = contested.iter().find(|contested| contested.number != number)?;
+        let others = elsewhere.filter_map(|(key, claims)| {
+            let other = claims.iter().find(|claim| claim.number != number)?;
             Some((*key, other.lock))
         });
         others.collect()
     }
 
+    /// Returns the contested claims of a session. A replay searches for them only once.
     fn contested_claims(&mut self, session: SessionId) -> Rc<ContestedClaims<'m>> {
         if let Some(known) = self.contested.get(&session) {
             return Rc::clone(known);
@@ -183,8 +188,8 @@ impl<'m> Replay<'m> {
         let (contested, here) = (self.contested_claims(session), self.queues[at.queue].key);
         let elsewhere = contested.iter().filter(|(key, _)| **key != here);
         for (key, claim) in elsewhere.flat_map(|(key, claims)| claims.iter().map(move |claim| (*key, claim))) {
-            let theirs = Claim::Request(RequestId { session, number: claim.number });
-            let waiters = claim.lock.queue.iter().filter(|(_, waiter)| waiter.request.claim != theirs);
+            let this_claim = Claim::Request(RequestId { session, number: claim.number });
+            let waiters = claim.lock.queue.iter().filter(|(_, waiter)| waiter.request.claim != this_claim);
             let awaited = waiters.filter(|(_, waiter)| claim.number != own && claim.is_awaited_by(waiter));
             let (mut awaited, mut starts) = (awaited.peekable(), Vec::new());
             while let Some((place, waiter)) = awaited.next() {
@@ -194,8 +199,9 @@ impl<'m> Replay<'m> {
                     continue;
                 }
                 let first = self.granted_first(key, claim, (*place, waiter));
-                // Then later waiters are known from this one, if all of them are behind it.
-                let same_for_all = first.is_none() || claim.waits().is_some();
+                // Whether the result for this waiter also covers the waiters behind it. If it is not shared, these are
+                // all later waiters.
+                let covers_behind = first.is_none() || claim.waiting_place().is_some();
                 let mut steps = starts.len();
                 starts.retain(|(place, _, _)| !passing.is_known(*place, first.as_deref()));
                 if !starts.is_empty() {
@@ -210,7 +216,7 @@ impl<'m> Replay<'m> {
                 if !self.spend(steps) {
                     return passing;
                 }
-                if same_for_all && waiter.request.mode != Mode::Shared {
+                if covers_behind && waiter.request.mode != Mode::Shared {
                     break;
                 }
             }
@@ -218,8 +224,8 @@ impl<'m> Replay<'m> {
         passing
     }
 
-    /// The turns of which one must be granted before the waiter lacks what this claim has. `None` if the waiter lacks
-    /// it already, or can lack it without a grant.
+    /// The waiter can be overtaken because of this claim once it lacks what the claim holds. Returns the turns of which
+    /// at least one must be granted before that; `None` if no grant is needed.
     fn granted_first(
         &self,
         key: &LockKey,
@@ -228,19 +234,21 @@ impl<'m> Replay<'m> {
     ) -> Option<Vec<TurnId>> {
         let queue = *self.queue_numbers.get(key)?;
         let turn = |place: &u64| self.queues[queue].turn_at(*place).map(|turn| TurnId { queue, turn });
-        match (claim.waits(), claim.mode) {
-            (Some(waits), _) => Some(vec![turn(&waits)?]),
+        match (claim.waiting_place(), claim.mode) {
+            (Some(own_place), _) => Some(vec![turn(&own_place)?]),
             (None, Mode::Permits(_)) if claim.lock.admits(waiter.request.mode) => {
                 let head = claim.lock.queue.keys().next().filter(|head| **head != place);
-                // What the other turns allow is known from the head, because this waiter is behind it.
+                // If this waiter is the head, each later turn may take the permits that it needs.
                 let Some(head) = head else { return claim.lock.queue.keys().skip(1).map(turn).collect() };
+                // Otherwise the head is enough: its own result has the other turns, and covers this waiter behind it.
                 Some(vec![turn(head)?])
             }
             (None, Mode::Exclusive | Mode::Shared | Mode::Permits(_)) => None,
         }
     }
 
-    /// Grants the turns that can be granted because they overtake others. Returns whether any was granted.
+    /// Grants the turns that can be granted because they overtake others. Returns `false` if it granted none, or if the
+    /// steps were used up.
     pub(super) fn let_pass(&mut self) -> bool {
         let mut any = false;
         for queue in 0..self.queues.len() {
@@ -249,6 +257,7 @@ impl<'m> Replay<'m> {
                 if self.turn(at).granted {
                     continue;
                 }
+                // The search for blockers looks at every earlier turn of the queue.
                 if !self.spend(turn) {
                     return false;
                 }
@@ -278,7 +287,7 @@ impl<'m> Replay<'m> {
 
 impl ContestedClaim<'_> {
     /// The sequence number of the claim, if it is a wait.
-    fn waits(&self) -> Option<u64> {
+    fn waiting_place(&self) -> Option<u64> {
         match self.standing {
             ClaimState::Waiting(place) => Some(place),
             ClaimState::Holding(_) => None,
@@ -295,8 +304,8 @@ impl ContestedClaim<'_> {
 }
 
 impl Passing {
-    /// Whether this wait, and so every wait behind it, is already recorded as overtaken: now, or once these turns are
-    /// granted.
+    /// Whether this wait, and so every wait behind it, is already recorded as overtaken: now, or once one of these
+    /// turns is granted.
     fn is_known(&self, place: u64, first: Option<&[TurnId]>) -> bool {
         match first {
             None => self.now.contains(&place),

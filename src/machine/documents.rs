@@ -50,9 +50,9 @@ impl Machine {
         let key = &grab.lock;
         self.expire_due_at(key);
         let fingerprint = of_grab(grab);
-        if let Some(known) = self.known_take(key, grab.ts.take()) {
+        if let Some(known) = self.known_take(key, grab.ts.take_id()) {
             if known.asks_otherwise(fingerprint) {
-                return Err(Refusal::RequestReused { claim: Claim::Lease(grab.ts.take()) });
+                return Err(Refusal::RequestReused { claim: Claim::Lease(grab.ts.take_id()) });
             }
             return Ok(self.take_outcome(key, known));
         }
@@ -67,7 +67,7 @@ impl Machine {
             // A grab never waits. It returns the document at once or is refused.
             Admission::Queue => return Err(self.held_or_kept_closed(key)),
         }
-        let (take, handle) = (grab.ts.take(), grab.ts.handle());
+        let (take, handle) = (grab.ts.take_id(), grab.ts.handle());
         self.state.lock_or_new(key, Kind::Lock, None).handles.insert(handle, take);
         self.state.index.count(&key.namespace, |usage| &mut usage.takes, Change::Came);
         let mark = DocumentMark { ts: grab.ts, term: grab.term, prepared: grab.prepare };
@@ -88,7 +88,7 @@ impl Machine {
 
     fn confirm(&mut self, key: &LockKey, ts: DocumentId) -> Result<Outcome, Refusal> {
         self.expire_due_at(key);
-        let known = self.known_take(key, ts.take()).ok_or_else(|| self.not_proven(key))?;
+        let known = self.known_take(key, ts.take_id()).ok_or_else(|| self.not_proven(key))?;
         let outcome = self.take_outcome(key, known);
         let KnownTake::Holds(token, _) = known else { return Ok(outcome) };
         let holder = self.state.holder_mut(key, token);
@@ -128,7 +128,7 @@ impl Machine {
         };
         let key = LockKey { namespace: namespace.clone(), name: name.clone() };
         self.expire_due_at(&key);
-        match self.known_take(&key, ts.take()) {
+        match self.known_take(&key, ts.take_id()) {
             Some(KnownTake::Holds(token, _)) => {
                 self.end_hold(&key, token, EndReason::Released, None);
                 return Ok(Outcome::Freed { locks: 1 });
@@ -137,7 +137,7 @@ impl Machine {
             None if self.too_late(since).is_err() => {}
             None => {
                 self.room_for_a_take(&key)?;
-                self.note_unseen(&key, ts.take(), ts.handle(), None, Outcome::Withdrawn);
+                self.note_unseen(&key, ts.take_id(), ts.handle(), None, Outcome::Withdrawn);
             }
         }
         Ok(Outcome::Freed { locks: 0 })

@@ -1,6 +1,7 @@
 //! Token leases: locks without a session, proven by a handle, each with its own deadline.
 //!
-//! A take that waits or holds is found in its queue or among the holders. Only a finished take has a separate record.
+//! A take is a request for such a lease. A take that waits or holds is found in its queue or among the holders. Only a
+//! finished take has a separate record.
 
 use std::sync::Arc;
 
@@ -50,8 +51,9 @@ impl KnownTake<'_> {
 }
 
 impl Machine {
-    /// A refusal is remembered too, so that a late duplicate is not granted after its caller was refused. The
-    /// exceptions are a take that is too late, and one that exceeds the quota of remembered takes.
+    /// Grants or queues a take. The machine remembers the refusal of a new take, too, so that a late duplicate is not
+    /// granted after its caller was refused. The exceptions are a take that is too late, and one that exceeds the quota
+    /// of takes.
     pub(super) fn take_lease(
         &mut self,
         principal: &Principal,
@@ -75,8 +77,9 @@ impl Machine {
         }
     }
 
-    /// Refuses a take that is older than the machine's memory of takes. A younger one that is unknown was never
-    /// decided, because each take is remembered at least that long after its first copy was decided.
+    /// Returns a refusal if a request, first sent at `since`, is older than the machine's memory of takes. A younger
+    /// take that is unknown was never decided, because the machine remembers each take at least that long after it
+    /// decided the first copy.
     pub(super) fn too_late(&self, since: Option<LogTime>) -> Result<(), Refusal> {
         let age_ms = since.map_or(0, |since| self.state.globals.now.ms_since(since));
         if age_ms <= limits::SESSIONLESS_AGE_MS_MAX {
@@ -91,6 +94,7 @@ impl Machine {
         })
     }
 
+    /// Returns a refusal if the namespace has no room for another take.
     pub(super) fn room_for_a_take(&self, key: &LockKey) -> Result<(), Refusal> {
         self.quotas.one_more(QuotaKind::Takes, self.state.used(&key.namespace).takes)
     }
@@ -99,12 +103,14 @@ impl Machine {
         self.lease_in_bounds(DurationField::Lease, take.lease_ms)?;
         let key = &take.lock;
         if self.state.lock(key).is_some_and(|lock| lock.handles.contains_key(&take.handle)) {
+            // Another take of this lock has the same handle, but a handle proves only one take of a lock.
             return Err(self.held_by_another(key, take.access.mode, None));
         }
         self.admission(key, take.access, take.patience, Fairness::Fair, None)
     }
 
-    /// Remembers a take that never waited or held: it was refused, or cancelled before it arrived.
+    /// Remembers a take that never waited or held: it was refused, or cancelled before it arrived. Unlike a take that
+    /// waited or held, it is not counted yet.
     pub(super) fn note_unseen(
         &mut self,
         key: &LockKey,
@@ -156,6 +162,7 @@ impl Machine {
                 Outcome::Granted(Grant { token, deadline, ends: None, waited_ms: 0 })
             }
             Admission::Queue => {
+                // After a wait, the lease is short until the client refreshes it.
                 if let (Some(lease), Some(claim_ms)) = (&mut waiter.lease, take.claim_ms) {
                     lease.ms = lease.ms.min(claim_ms.max(limits::LEASE_MS_MIN));
                 }
@@ -220,6 +227,7 @@ impl Machine {
         Ok(Outcome::Withdrawn)
     }
 
+    /// Releases the lease that this handle proves.
     pub(super) fn drop_lease(
         &mut self,
         key: &LockKey,
@@ -260,9 +268,9 @@ impl Machine {
     pub(super) fn prolong_lease(&mut self, key: &LockKey, token: FencingToken, lease_ms: u64, attempt: u64) -> LogTime {
         let mut new = self.state.globals.now.after_ms(lease_ms);
         let Some(holder) = self.state.holder_mut(key, token) else { return new };
-        let shared = 1 < holder.depth();
+        let acquired_again = 1 < holder.depth();
         let Some(lease) = &mut holder.lease else { return new };
-        if shared {
+        if acquired_again {
             new = new.max(lease.deadline);
         }
         if is_overtaken(attempt, lease.attempt) {
@@ -276,8 +284,8 @@ impl Machine {
     }
 
     /// Checks the length of a renewal of a session's hold. An operator may have lowered `ttl_max` since the grant, so
-    /// the upper bound is the largest `ttl_max` that the cluster ever had. A restore from a backup waits that long. A
-    /// refusal names the setting.
+    /// the upper bound is the largest `ttl_max` that the cluster ever had. That is safe, because after a restore from a
+    /// backup the cluster grants nothing for that long. A refusal names the current `ttl_max` as the bound.
     pub(super) fn hold_lease_in_bounds(&self, lease_ms: u64) -> Result<(), Refusal> {
         if (limits::LEASE_MS_MIN..=self.state.globals.ttl_ms_max_ever).contains(&lease_ms) {
             return Ok(());
@@ -285,6 +293,7 @@ impl Machine {
         self.lease_in_bounds(DurationField::Lease, lease_ms)
     }
 
+    /// Checks the length of a new lease against the current `ttl_max`.
     pub(super) fn lease_in_bounds(&self, field: DurationField, lease_ms: u64) -> Result<(), Refusal> {
         let (low, high) = (limits::LEASE_MS_MIN, self.ttl_ms_bounds().1);
         if (low..=high).contains(&lease_ms) {
@@ -293,7 +302,7 @@ impl Machine {
         Err(Refusal::OutOfBounds { field, low, high, value: lease_ms, advice: BoundAdvice::HoldASession })
     }
 
-    /// The waiter of a take. It always has a deadline, because no session's end would end its wait.
+    /// The waiter of a take. It always has a deadline, because it has no session whose end would end the wait.
     fn lease_waiter(&self, principal: &Principal, take: &TakeLease, fingerprint: u64) -> Waiter {
         let wait_ms = match take.patience {
             Patience::For { ms } => ms.min(limits::PATIENCE_MS_MAX),
@@ -316,8 +325,8 @@ impl Machine {
     }
 }
 
-/// A refusal in the form in which it is remembered: without the view of the holder, which changes and may have long
-/// texts.
+/// A refusal in the form in which it is remembered: without the views of the holder and of the ended hold, which change
+/// and may have long texts.
 fn in_brief(refusal: Refusal) -> Refusal {
     if let Refusal::Held { lock, .. } = refusal { Refusal::Held { lock, holder: None, closed: None } } else { refusal }
 }

@@ -13,6 +13,7 @@
 
 mod acquire;
 mod admin;
+mod admission;
 mod advance;
 mod apply;
 mod cached;
@@ -28,7 +29,7 @@ mod grant;
 mod hold;
 mod lease;
 mod listings;
-mod owners;
+mod principals;
 mod query;
 mod queue;
 mod replay;

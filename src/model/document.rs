@@ -31,7 +31,7 @@ impl DocumentId {
     /// The take id of the acquisition in the machine. Its top 32 bits are zero, so a random take id equals it only by
     /// chance.
     #[must_use]
-    pub fn take(self) -> LeaseRequestId {
+    pub fn take_id(self) -> LeaseRequestId {
         let mut bytes = [0; 16];
         bytes[4..].copy_from_slice(&self.0);
         LeaseRequestId(u128::from_be_bytes(bytes))
@@ -285,7 +285,7 @@ mod tests {
         for bad in ["", "0102030405060708090a0bf", "0102030405060708090a0bfg", "+102030405060708090a0bff", "ä"] {
             assert_eq!(bad.parse::<DocumentId>().expect_err("refused").field, "ts", "{bad}");
         }
-        assert_eq!(id.take().0 >> 96, 0);
+        assert_eq!(id.take_id().0 >> 96, 0);
         assert_eq!(id.handle().reveal(), id.to_string());
     }
 

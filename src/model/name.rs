@@ -18,7 +18,7 @@ use crate::limits;
 pub struct Namespace(Arc<str>);
 
 /// The text of the default namespace.
-static DEFAULT: LazyLock<Arc<str>> = LazyLock::new(|| Namespace::DEFAULT.into());
+static DEFAULT_TEXT: LazyLock<Arc<str>> = LazyLock::new(|| Namespace::DEFAULT.into());
 
 impl<'de> Deserialize<'de> for Namespace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -54,7 +54,7 @@ impl Namespace {
     /// The namespace of clients that name none.
     pub const DEFAULT: &'static str = "default";
 
-    /// Returns an error for a text that is empty, longer than 64 bytes, or has any other character.
+    /// Returns an error for a text that is empty, longer than 64 bytes, or has a character not in `a-z 0-9 - _ .`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
         if text.is_empty() || text.len() > limits::NAMESPACE_BYTES_MAX || !text.bytes().all(legal) {
@@ -71,7 +71,7 @@ impl Namespace {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self(Arc::clone(&DEFAULT))
+        Self(Arc::clone(&DEFAULT_TEXT))
     }
 }
 
@@ -99,7 +99,7 @@ impl LockName {
         Ok(Self(text.into()))
     }
 
-    /// The smallest name: no name sorts before it.
+    /// The smallest name: no name sorts before it, because only control characters sort before a space.
     #[must_use]
     pub fn least() -> Self {
         Self(" ".into())
@@ -126,16 +126,16 @@ impl Owner {
     }
 }
 
-/// A caller's identity, as the cluster checked it: `anonymous` if callers need not prove one. All copies of `anonymous`
-/// share their text.
+/// A caller's identity, as the cluster checked it: `anonymous` if callers need not prove one. The default value and all
+/// deserialized copies of `anonymous` share their text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Principal(Arc<str>);
 
 /// The text for a caller that proved no identity.
-static ANONYMOUS: LazyLock<Arc<str>> = LazyLock::new(|| Principal::ANONYMOUS.into());
+static ANONYMOUS_TEXT: LazyLock<Arc<str>> = LazyLock::new(|| Principal::ANONYMOUS.into());
 
 /// The text for the application that embeds a node.
-static LOCAL: LazyLock<Arc<str>> = LazyLock::new(|| Principal::LOCAL.into());
+static LOCAL_TEXT: LazyLock<Arc<str>> = LazyLock::new(|| Principal::LOCAL.into());
 
 impl<'de> Deserialize<'de> for Principal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -150,7 +150,7 @@ impl Principal {
     /// Returns the principal of an application that embeds a node with principals. It may do everything.
     #[must_use]
     pub fn local() -> Self {
-        Self(Arc::clone(&LOCAL))
+        Self(Arc::clone(&LOCAL_TEXT))
     }
 
     /// Whether the caller proved no identity.
@@ -173,7 +173,7 @@ impl Principal {
 
 impl Default for Principal {
     fn default() -> Self {
-        Self(Arc::clone(&ANONYMOUS))
+        Self(Arc::clone(&ANONYMOUS_TEXT))
     }
 }
 
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(std::collections::HashSet::from([one, same, later]).len(), 2);
     }
 
-    /// Names at their bounds are accepted. One byte more, a control character or a foreign letter is refused, and the
-    /// refusal names the field.
+    /// Names at their bounds are accepted. One byte more or a control character is refused, in a namespace also a
+    /// letter other than `a-z`. The refusal names the field.
     #[test]
     fn names_are_refused_beyond_their_bounds() {
         assert!(LockName::parse(&"x".repeat(255)).is_ok());

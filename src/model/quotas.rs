@@ -20,9 +20,10 @@ pub(crate) struct Quotas {
     pub(crate) holders_of_lock: u64,
     /// Locks that one session holds or waits for.
     pub(crate) locks_of_session: u64,
-    /// How many times one hold may be acquired by its owner.
+    /// How many times an owner may acquire one hold.
     pub(crate) depth_of_hold: u64,
-    /// Free documents of a namespace. Above this number the oldest documents are removed; nothing is refused.
+    /// Documents of free locks of a namespace. Above this number the machine removes the oldest documents; it refuses
+    /// nothing, so no [`QuotaKind`] stands for this bound.
     pub(crate) documents: u64,
     /// Processes of a namespace.
     pub(crate) processes: u64,
@@ -58,6 +59,7 @@ impl Quotas {
             QuotaKind::LocksOfSession => self.locks_of_session,
             QuotaKind::DepthOfHold => self.depth_of_hold,
             QuotaKind::Processes => self.processes,
+            // These two are not fields, so tests have the same bounds.
             QuotaKind::LocksOfSet => limits::LOCKS_A_SET_MAX as u64,
             QuotaKind::UnlocksOfMany => limits::UNLOCKS_OF_MANY_MAX as u64,
         };

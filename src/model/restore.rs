@@ -1,7 +1,7 @@
 //! How a cluster restored from a backup gets tokens that were never granted before.
 
 use super::{Invalid, WallTime};
-use crate::limits::{COUNTER_BITS, EPOCH_MAX};
+use crate::limits::{COUNTER_BITS, DAY_MS, EPOCH_MAX};
 
 /// How a backup becomes the state of a new cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,6 @@ pub struct Restoring {
     pub ttl_ms_max: u64,
 }
 
-const MS_A_DAY: u64 = 24 * 60 * 60 * 1000;
 /// 2026-01-01, in days since 1970-01-01.
 const FIRST_DAY: u64 = 20_454;
 
@@ -29,7 +28,7 @@ impl Restoring {
     /// # Errors
     /// Refuses a backup of the largest epoch, because new tokens would not be above the earlier ones.
     pub fn epoch_after(&self, stored: u16) -> Result<u16, Invalid> {
-        let days = (self.wall.0 / MS_A_DAY).saturating_sub(FIRST_DAY);
+        let days = (self.wall.0 / DAY_MS).saturating_sub(FIRST_DAY);
         let days = u16::try_from(days).unwrap_or(EPOCH_MAX);
         let epoch = stored.saturating_add(1).max(days).max(self.epoch_min).min(EPOCH_MAX);
         if epoch <= stored {
@@ -43,12 +42,12 @@ impl Restoring {
     /// a second.
     #[must_use]
     pub fn counter(&self) -> u64 {
-        let ms = self.wall.0 % MS_A_DAY;
+        let ms = self.wall.0 % DAY_MS;
         ((ms / 1000) << 31) + ((ms % 1000) << 21)
     }
 }
 
-const _: () = assert!((MS_A_DAY / 1000) << 31 < 1 << COUNTER_BITS, "the counter of a day's last second fits");
+const _: () = assert!((DAY_MS / 1000) << 31 < 1 << COUNTER_BITS, "the counter of a day's last second fits");
 
 #[cfg(test)]
 mod tests {

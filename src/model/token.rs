@@ -11,13 +11,14 @@ use crate::limits::{COUNTER_BITS, EPOCH_MAX};
 /// The public number of a grant. It is larger than every earlier one of the cluster, so that a resource can refuse an
 /// older holder.
 ///
-/// It keeps growing after a release, restart, failover and restore: 15 bits of cluster epoch are above a 48-bit
-/// replicated grant counter, so that it fits a signed 64-bit column. The first token of a cluster is 1.
+/// Later tokens are larger even after a release, restart, failover or restore. The upper 15 bits are the cluster epoch,
+/// and the lower 48 bits are a replicated grant counter, so that a token fits a signed 64-bit column. The first token
+/// of a cluster is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FencingToken(u64);
 
 /// The public id of a session: a replicated counter below the cluster epoch, so that no id is used again after a
-/// restore. It proves nothing.
+/// restore. It is not secret, so it proves no right to use the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(u64);
 

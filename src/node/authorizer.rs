@@ -69,7 +69,7 @@ impl Authorizer {
 
     /// Refuses another's session like an unknown one.
     pub(super) fn session(&self, machine: &Machine, session: SessionId) -> Option<Refusal> {
-        machine.session_owner(session).filter(|owner| !self.owns_session(*owner)).map(|_| unknown(session))
+        machine.session_principal(session).filter(|owner| !self.owns_session(*owner)).map(|_| unknown(session))
     }
 
     /// Decides about a command: returns the answer if it must not be executed.
@@ -89,7 +89,7 @@ impl Authorizer {
             Command::Release(release) => session(release.request.session),
             Command::TakeLease(take) => self.need(Right::Lock, &take.lock).map(|()| None),
             Command::CancelTake { lock, take, .. } => {
-                let owner = machine.take_owner(lock, *take);
+                let owner = machine.take_principal(lock, *take);
                 if owner.is_some_and(|owner| self.owns(lock, owner)) {
                     return Ok(None);
                 }
@@ -98,7 +98,7 @@ impl Authorizer {
                 Ok(owner.map(|_| Outcome::Withdrawn))
             }
             Command::DropLease { lock, handle } => {
-                Ok(self.lease(machine.lease_owner(lock, handle), lock).map(Outcome::Refused))
+                Ok(self.lease(machine.lease_principal(lock, handle), lock).map(Outcome::Refused))
             }
             Command::Alter(alter) => self.alter(machine, alter),
             Command::Manage(manage) => self.manage(machine, manage),
@@ -133,7 +133,7 @@ impl Authorizer {
     /// `session` is the one that the caller has proven.
     fn parent(&self, machine: &Machine, session: SessionId, parent: Option<&Parent>) -> Result<(), Denied> {
         let Some(parent) = parent else { return Ok(()) };
-        let own = match machine.session_owner(parent.session) {
+        let own = match machine.session_principal(parent.session) {
             Some((namespace, owner)) => {
                 parent.session == session || self.made(owner) || self.administers_all(namespace)
             }
@@ -154,7 +154,7 @@ impl Authorizer {
             Alteration::Upgrade { .. } | Alteration::SetValue { .. } => self.need(Right::Lock, &lock).map(|()| None),
             Alteration::Resume { token, .. } => {
                 self.need(Right::Lock, &lock)?;
-                Ok(self.lease(machine.hold_owner(&lock, *token), &lock).map(Outcome::Refused))
+                Ok(self.lease(machine.hold_principal(&lock, *token), &lock).map(Outcome::Refused))
             }
         }
     }
@@ -172,7 +172,7 @@ impl Authorizer {
             }
             Managing::Ask { .. } => self.need(Right::Lock, lock).map(|()| None),
             Managing::HandOver { token, to } => {
-                let own = machine.hold_owner(lock, *token).is_some_and(|owner| self.made(owner));
+                let own = machine.hold_principal(lock, *token).is_some_and(|owner| self.made(owner));
                 self.need(if own { Right::Lock } else { Right::Admin }, lock)?;
                 // The holder may know which sessions are open where its lock is, but not how others ended.
                 let open_here = machine.namespace_of(*to) == Some(&lock.namespace);
@@ -183,7 +183,7 @@ impl Authorizer {
     }
 
     fn document(&self, machine: &Machine, document: &DocumentCommand) -> Decision<Outcome> {
-        let owners = || machine.owners_of_documents(document);
+        let owners = || machine.principals_of_documents(document);
         match document {
             DocumentCommand::Grab(Grab { lock, ts, .. }) => {
                 let another = owners().any(|(_, owner)| !self.owns(lock, owner));
@@ -210,14 +210,14 @@ impl Authorizer {
             }
             DocumentCommand::SwapValue { lock, handle, .. } => {
                 self.need(Right::Lock, lock)?;
-                Ok(self.lease(machine.lease_owner(lock, handle), lock).map(Outcome::Refused))
+                Ok(self.lease(machine.lease_principal(lock, handle), lock).map(Outcome::Refused))
             }
         }
     }
 
     /// Whether another principal has the document with this `ts`, which is public.
     fn is_anothers_take(&self, machine: &Machine, lock: &LockKey, ts: DocumentId) -> bool {
-        machine.take_owner(lock, ts.take()).is_some_and(|owner| !self.owns(lock, owner))
+        machine.take_principal(lock, ts.take_id()).is_some_and(|owner| !self.owns(lock, owner))
     }
 
     /// Whether the caller has the right on another principal's document that this command would overtake or unlock, if
@@ -241,7 +241,7 @@ impl Authorizer {
 
     /// Returns the first document of another principal that this command would overtake or unlock with a right.
     pub(super) fn anothers_document(&self, machine: &Machine, document: &DocumentCommand) -> Option<LockKey> {
-        let mut owners = machine.owners_of_documents(document);
+        let mut owners = machine.principals_of_documents(document);
         let (lock, _) = owners.find(|(_, owner)| **owner != self.principal && !owner.is_anonymous())?;
         matches!(self.document(machine, document), Ok(None)).then_some(lock)
     }
@@ -268,7 +268,7 @@ impl Authorizer {
     pub(super) fn renewal(&self, machine: &Machine, target: &RenewalTarget) -> Option<Refusal> {
         match target {
             RenewalTarget::Session(session) | RenewalTarget::Hold { session, .. } => self.session(machine, *session),
-            RenewalTarget::Lease { lock, handle, .. } => self.lease(machine.lease_owner(lock, handle), lock),
+            RenewalTarget::Lease { lock, handle, .. } => self.lease(machine.lease_principal(lock, handle), lock),
         }
     }
 
@@ -297,7 +297,7 @@ impl Authorizer {
                 return Ok(hidden.map(claim));
             }
             Query::Claim { claim: Claim::Lease(take), lock: Some(lock) } => {
-                if machine.take_owner(lock, *take).is_none_or(|owner| *owner != self.principal) {
+                if machine.take_principal(lock, *take).is_none_or(|owner| *owner != self.principal) {
                     self.need(Right::Read, lock)?;
                 }
             }
@@ -318,7 +318,7 @@ impl Authorizer {
     /// Whether the caller must not learn that this session exists, or how it ended.
     pub(super) fn hides(&self, machine: &Machine, session: SessionId) -> bool {
         machine
-            .session_owner(session)
+            .session_principal(session)
             .is_some_and(|(namespace, owner)| !self.sees((namespace, owner)) && !owner.is_anonymous())
     }
 

@@ -194,7 +194,7 @@ impl Node {
             }
             Scope::Session(session) => {
                 let owned =
-                    |machine: &Machine| machine.session_owner(*session).is_some_and(|owner| authorizer.sees(owner));
+                    |machine: &Machine| machine.session_principal(*session).is_some_and(|owner| authorizer.sees(owner));
                 self.core.consensus.machine(owned)
             }
             Scope::SessionEnd(session) | Scope::Holds(session) => {
@@ -239,7 +239,7 @@ mod tests {
         };
         let has_it = |view: &crate::raft::View| Some(reply.index) <= view.applied;
         drop(follower.views().wait_for(has_it).await.expect("the node runs"));
-        let owner = follower.core.consensus.machine(|machine| machine.take_owner(&lock, take.take).cloned());
+        let owner = follower.core.consensus.machine(|machine| machine.take_principal(&lock, take.take).cloned());
         assert_eq!(owner.as_ref().map(Principal::as_str), Some("ci"));
     }
 }

@@ -57,7 +57,7 @@ fn compared<'a>(machine: &'a Machine, command: &Command) -> Option<(LockKey, boo
         command
     {
         let proven = machine.take_proven(lock, *take, handle)?;
-        return Some((lock.clone(), proven, machine.take_owner(lock, *take)));
+        return Some((lock.clone(), proven, machine.take_principal(lock, *take)));
     }
     let Command::Alter(Alter { request, name, what: Alteration::Resume { token, handle, .. }, .. }) = command else {
         return None;
@@ -121,8 +121,8 @@ impl Node {
         let reads = authorizer.is_none_or(|authorizer| authorizer.has(Right::Read, lock));
         let of_handle = |owner: &Principal| authorizer.is_none() || owner.is_anonymous();
         let (wrong, own, guessable) = self.core.consensus.machine(|machine| {
-            let owner = machine.lease_owner(lock, handle);
-            (!owner.is_some_and(owned), owner.is_some_and(made), machine.lease_owners(lock).any(of_handle))
+            let owner = machine.lease_principal(lock, handle);
+            (!owner.is_some_and(owned), owner.is_some_and(made), machine.lease_principals(lock).any(of_handle))
         });
         if own || (reads && !guessable) {
             return Ok(());

@@ -146,7 +146,7 @@ impl RateLimits {
 /// Whether a command ends something that its caller need not own: a hold, a session, or the record of a process.
 pub(super) fn ends_of_any_caller(machine: &Machine, command: &Command) -> bool {
     if let Command::Manage(Manage { lock, what: Managing::BreakHold { token, .. } }) = command {
-        return machine.hold_owner(lock, *token).is_some();
+        return machine.hold_principal(lock, *token).is_some();
     }
     if let Command::Document(DocumentCommand::StopPing { namespace, process }) = command {
         return machine.state().processes.contains_key(&(namespace.clone(), process.clone()));

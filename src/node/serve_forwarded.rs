@@ -16,8 +16,8 @@ use crate::model::Principal;
 use crate::service::{NotSent, Operation, ServiceError};
 
 impl Node {
-    /// Serves a call that another node forwarded. If this node does not lead, it refuses the call; it forwards the call
-    /// again only if the call waited here during a transfer of leadership.
+    /// Serves a call that another node forwarded. Refuses it if this node does not lead, except for calls that every node
+    /// answers. A command that waits here while a transfer begins goes on to the next leader.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         if let Forward::As { principal, call } = forward {
             return self.serve_as(principal, &call).await;
@@ -32,7 +32,7 @@ impl Node {
 
     async fn served(&self, forward: Forward) -> Result<Forwarded, ServiceError> {
         let authorizer = match &forward {
-            // Nodes ask each other, and show no caller.
+            // Nodes send these for themselves, not for a caller.
             Forward::Hello | Forward::Digests | Forward::CertificateEnd => None,
             Forward::Submit(_)
             | Forward::Renew(_)
@@ -49,8 +49,8 @@ impl Node {
         match forward {
             Forward::Submit(call) => {
                 validate::check(&call)?;
-                let reply = match self.hidden(authorizer, &call).await? {
-                    Some(hidden) => hidden,
+                let reply = match self.reply_without_entry(authorizer, &call).await? {
+                    Some(reply) => reply,
                     None => answered(self.propose_authorized(authorizer, *call)?).await?,
                 };
                 Ok(Forwarded::Reply(self.redacted(authorizer, reply)))
@@ -70,6 +70,7 @@ impl Node {
             Forward::Digests => Ok(Forwarded::Digests(self.core.consensus.digests())),
             Forward::CertificateEnd => Ok(Forwarded::CertificateEnd(self.certificate_end())),
             Forward::Hello => Ok(Forwarded::Hello(self.announcement())),
+            // `serve_forwarded` has taken off the first principal.
             Forward::As { .. } => Err(ServiceError::Internal("a call of two principals".to_owned())),
         }
     }

@@ -184,8 +184,8 @@ impl Node {
             }
             if self.serves().await {
                 let authorizer = authorizer.as_ref();
-                if let Some(hidden) = self.hidden(authorizer, &call).await? {
-                    return Ok(self.redacted(authorizer, hidden));
+                if let Some(reply) = self.reply_without_entry(authorizer, &call).await? {
+                    return Ok(self.redacted(authorizer, reply));
                 }
                 let reply = answered(self.propose_authorized(authorizer, call)?).await?;
                 return Ok(self.redacted(authorizer, reply));
@@ -220,7 +220,7 @@ impl Node {
     /// entry in the log, because it must not learn more or names a session that was never opened; `None` if the command
     /// may be executed. Ids of sessions are public and can be predicted: in the log, a command for the next one could
     /// follow the command that opens it, and nothing would have compared its handle, owner and rights.
-    pub(super) async fn hidden(
+    pub(super) async fn reply_without_entry(
         &self,
         authorizer: Option<&Authorizer>,
         call: &Call,
@@ -272,7 +272,7 @@ impl Node {
         let (answer, reply) = oneshot::channel();
         let found = || {
             self.core.consensus.machine(|machine| {
-                let owner = call.command.session().and_then(|session| machine.session_owner(session));
+                let owner = call.command.session().and_then(|session| machine.session_principal(session));
                 let namespace = owner.map(|(namespace, _)| namespace).or(shown.map(|(_, _, namespace)| namespace));
                 let ends = machine.ends_something(&call.command) || ends_of_any_caller(machine, &call.command);
                 (namespace.cloned(), ends)

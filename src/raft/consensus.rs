@@ -99,7 +99,7 @@ impl Consensus {
         hooks: Arc<dyn Hooks>,
         connector: Connector,
     ) -> Result<Self, StartError> {
-        let config = Arc::new(settings.config()?);
+        let config = Arc::new(settings.openraft_config()?);
         let RaftSettings { peers_id, node, disk, process, .. } = settings;
         let origin = Origin { cluster: settings.cluster.clone(), peers_id };
         let me = SelfIdentity { peers_id, node, disk, process };

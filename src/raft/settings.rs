@@ -28,8 +28,8 @@ pub struct RaftSettings {
     /// The random id of this node's disk, allocated when its data directory was created. If it is not the disk id by
     /// which the cluster knows the node, the other nodes refuse this node, and it stops.
     pub disk: u128,
-    /// The random id of this process, allocated at each start. The other nodes detect by it that the process that led
-    /// is gone, even if the node has restarted.
+    /// The random id of this process, allocated at each start. By this id, other nodes notice that the process
+    /// of the leader has ended, even if its node has restarted.
     pub process: u128,
     /// The cluster's name, for display.
     pub cluster: String,
@@ -43,14 +43,15 @@ pub struct RaftSettings {
     pub checkpoint_ms: u64,
     /// Bytes of log after which a snapshot file is due; see [`limits::SNAPSHOT_LOG_BYTES_MIN`].
     pub snapshot_log_bytes_min: u64,
-    /// Entries that stay in the log before a snapshot; see [`limits::PURGE_MARGIN_ENTRIES`].
+    /// Entries covered by a snapshot that stay in the log, for followers that lag; see [`limits::PURGE_MARGIN_ENTRIES`].
     pub purge_margin_entries: u64,
     /// Entries that a follower may lack before it gets a snapshot; see [`limits::REPLICATION_LAG_ENTRIES_MAX`].
     pub replication_lag_entries_max: u64,
 }
 
 impl RaftSettings {
-    pub(super) fn config(&self) -> Result<Config, StartError> {
+    /// Returns the settings of openraft. This module decides when a snapshot is due, so openraft never does.
+    pub(super) fn openraft_config(&self) -> Result<Config, StartError> {
         let config = Config {
             cluster_name: self.cluster.clone(),
             heartbeat_interval: self.timing.heartbeat_ms,
@@ -62,7 +63,7 @@ impl RaftSettings {
             max_payload_entries: limits::REPLICATION_ENTRIES_MAX,
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: self.purge_margin_entries,
-            purge_batch_size: 1024.min(self.purge_margin_entries.max(1)),
+            purge_batch_size: limits::PURGE_BATCH_ENTRIES.min(self.purge_margin_entries.max(1)),
             ..Config::default()
         };
         config.validate().map_err(|error| StartError::Settings(error.to_string()))

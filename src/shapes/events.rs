@@ -1,4 +1,4 @@
-//! Converts events to fields, for `watch` and for `history`, and positions after which to continue.
+//! The fields of events, for `watch` and for `history`, and the positions after which a caller continues.
 
 use std::str::FromStr;
 
@@ -22,11 +22,13 @@ pub(crate) struct Facts<'a> {
     pub(crate) was: Option<Claim>,
     pub(crate) by: Option<&'a Principal>,
     pub(crate) sequence: Option<u64>,
+    /// How the hold, wait or session ended. For a break and for a request to release, the same as `why`.
     pub(crate) reason: Option<String>,
     /// The reason in the words of the client or operator that acted.
     pub(crate) why: Option<&'a Reason>,
     pub(crate) waited_ms: Option<u64>,
     pub(crate) held_ms: Option<u64>,
+    /// How long the cluster had no leader.
     pub(crate) gap_ms: Option<u64>,
 }
 
@@ -183,7 +185,7 @@ impl FromStr for ResumePosition {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<ResumePosition, Invalid> {
+    fn parsed(text: &str) -> Result<ResumePosition, Invalid> {
         text.parse()
     }
 
@@ -192,10 +194,10 @@ mod tests {
     #[test]
     fn a_position_may_name_its_cluster() {
         let position = Position { index: 12, n: 3 };
-        assert_eq!(of("12.3"), Ok(ResumePosition { position, cluster_digits: None }));
-        assert_eq!(of("12.3@0af9"), Ok(ResumePosition { position, cluster_digits: Some("0af9".into()) }));
+        assert_eq!(parsed("12.3"), Ok(ResumePosition { position, cluster_digits: None }));
+        assert_eq!(parsed("12.3@0af9"), Ok(ResumePosition { position, cluster_digits: Some("0af9".into()) }));
         for bad in ["12", "12.3@", "12.3@0af", "12.3@0AF9", "12@0af9", &format!("1.0@{}", "0".repeat(33))] {
-            assert!(of(bad).is_err(), "{bad}");
+            assert!(parsed(bad).is_err(), "{bad}");
         }
     }
 }

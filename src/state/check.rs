@@ -71,5 +71,5 @@ impl State {
 
 fn is_wrong_document(holder: &Holder) -> bool {
     let wrong = |ts| holder.request.claim != Claim::Lease(ts) || holder.lease.is_some();
-    holder.document().is_some_and(|mark| wrong(mark.ts.take()))
+    holder.document().is_some_and(|mark| wrong(mark.ts.take_id()))
 }

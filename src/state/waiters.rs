@@ -25,8 +25,8 @@ pub struct Waiter {
     pub lease: Option<LeaseWanted>,
     /// What a grant will give the waiter.
     pub purpose: Purpose,
-    /// Whether the request is a try. A try waits briefly behind a cached hold, and is then refused with the holder of
-    /// the lock.
+    /// Whether the request is a try. A try waits briefly behind a cached hold, and is then refused. The refusal names
+    /// the holder of the lock.
     pub tries: bool,
 }
 
@@ -66,8 +66,8 @@ impl Waiter {
         self.request.claim.request().filter(|_| self.purpose == Purpose::Set)
     }
 
-    /// Whether it waits for the end of this hold, if the lock does not admit it. An upgrade does not wait for the hold
-    /// that it upgrades.
+    /// Whether this waiter waits for the end of the hold with this token and mode while the lock does not admit the
+    /// waiter. An upgrade does not wait for the hold that it upgrades.
     pub(crate) fn waits_for(&self, token: FencingToken, mode: Mode) -> bool {
         mode.conflicts_with(self.request.mode) && self.purpose != Purpose::Upgrade(token)
     }
@@ -102,7 +102,7 @@ pub(crate) struct Waiters {
 /// What is derived from all waiters of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Index {
-    /// The sequence numbers of barging waiters that have no fair waiter ahead, by the amount that they want.
+    /// The sequence numbers of barging waiters that have no fair waiter ahead, by [`amount_wanted`].
     barging: BTreeMap<u64, BTreeSet<u64>>,
     /// The number of waiters that belong to a set.
     sets: usize,
@@ -121,6 +121,7 @@ pub(crate) struct Way {
     pub(crate) barges: bool,
 }
 
+/// The number of ways that [`Way::at`] distinguishes. Permits count as exclusive: they conflict with every mode.
 pub(crate) const WAYS: usize = 4;
 
 impl Way {
@@ -133,20 +134,24 @@ impl Way {
     /// A request of this way is blocked by every fair waiter, and by no other.
     const BEHIND_FAIR: Self = Self::EACH[3];
 
+    /// The index of this way in a table of all ways.
     pub(crate) fn at(self) -> usize {
         2 * usize::from(self.barges) + usize::from(self.mode != Mode::Shared)
     }
 
-    /// Whether the waiter ahead blocks a request of this way. The request may still overtake it because of its
-    /// session's holds. A barging request overtakes no fair waiter, even if both could hold the lock.
+    /// Whether the waiter ahead blocks a request of this way. The request may still overtake it because of the holds of
+    /// the request's session.
+    ///
+    /// A fair waiter for a single hold blocks every barging request, even if both could hold the lock. A fair waiter of
+    /// a set blocks it only if their modes conflict.
     pub(crate) fn is_blocked_by(self, ahead: &Waiter) -> bool {
         let conflict = ahead.request.mode.conflicts_with(self.mode);
         if self.barges { !ahead.barges() && (conflict || ahead.purpose == Purpose::Hold) } else { conflict }
     }
 }
 
-/// The amount of a lock that a mode takes. A larger amount is harder to admit.
-fn want(mode: Mode) -> u64 {
+/// How hard a mode is to admit, compared with other modes of the lock. For a semaphore it is the number of permits.
+fn amount_wanted(mode: Mode) -> u64 {
     match mode {
         Mode::Shared => 0,
         Mode::Exclusive => 1,
@@ -184,6 +189,7 @@ impl Waiters {
         Some(waiter)
     }
 
+    /// Derives the index from the waiters, after [`restore`](Self::restore) has added all of them.
     pub(super) fn derive_index(&mut self) {
         let mut index = Box::<Index>::default();
         self.by_place.iter().for_each(|(place, waiter)| index.add(*place, waiter));
@@ -199,8 +205,9 @@ impl Waiters {
         self.sets() != 0
     }
 
-    /// Whether a waiter that wants at most `were_free` permits wants more than `free`, and a set that wants at most
-    /// `were_free` is that waiter or may be behind it.
+    /// Whether a set may be held back because the free permits fall from `were_free` to `free`. This is so if some
+    /// waiter wants more than `free` but at most `were_free`, and if a set that wants at most `were_free` is that
+    /// waiter or may be behind it.
     pub(crate) fn holds_back_a_set(&self, free: u64, were_free: u64) -> bool {
         let Some(index) = self.index.as_ref().filter(|_| free < were_free) else { return false };
         let wants = |in_set, least| index.permits.range((in_set, least)..=(in_set, were_free)).next().is_some();
@@ -237,7 +244,7 @@ impl Index {
         }
         let Some(number) = NonZeroU64::new(place) else { return };
         if waiter.barges() && self.first_in_the_way[Way::BEHIND_FAIR.at()].is_none() {
-            self.barging.entry(want(waiter.request.mode)).or_default().insert(place);
+            self.barging.entry(amount_wanted(waiter.request.mode)).or_default().insert(place);
         }
         for way in Way::EACH.into_iter().filter(|way| way.is_blocked_by(waiter)) {
             self.first_in_the_way[way.at()].get_or_insert(number);
@@ -246,9 +253,10 @@ impl Index {
 
     /// Removes a waiter from the index. `left` are the waiters that remain.
     fn remove(&mut self, place: u64, waiter: &Waiter, left: &BTreeMap<u64, Waiter>) {
-        let want = want(waiter.request.mode);
+        let want = amount_wanted(waiter.request.mode);
         let in_set = waiter.purpose == Purpose::Set;
         self.sets -= usize::from(in_set);
+        // Only a semaphore has entries in `permits`, and there the amount is the number of permits.
         if let Some(waiters) = self.permits.get_mut(&(in_set, want)) {
             *waiters -= 1;
             if *waiters == 0 {
@@ -271,7 +279,7 @@ impl Index {
                 behind.clone().find(|(_, other)| way.is_blocked_by(other)).and_then(|(at, _)| NonZeroU64::new(*at));
             if way.at() == Way::BEHIND_FAIR.at() {
                 for (at, other) in behind.take_while(|(_, other)| other.barges()) {
-                    self.barging.entry(self::want(other.request.mode)).or_default().insert(*at);
+                    self.barging.entry(amount_wanted(other.request.mode)).or_default().insert(*at);
                 }
             }
         }

@@ -9,20 +9,20 @@ use std::time::Duration;
 use crate::limits::MIRROR_CLOSE_WAIT_MS;
 
 thread_local! {
-    static CAUGHT: Cell<bool> = const { Cell::new(false) };
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether a panic of this thread is caught. A panic hook that ends the process checks this first.
 #[must_use]
 pub fn panics_are_caught() -> bool {
-    CAUGHT.get()
+    CATCHES.get()
 }
 
 /// Calls `work`. Returns `None` if it panicked.
 pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let before = CAUGHT.replace(true);
+    let before = CATCHES.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    CAUGHT.set(before);
+    CATCHES.set(before);
     outcome.ok()
 }
 
@@ -34,6 +34,7 @@ pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
 pub(super) struct DropCaught<T: Send + 'static> {
     /// `Some` until the drop.
     value: Option<T>,
+    /// How long the owner waits at most for the drop of the value.
     wait: Duration,
 }
 

@@ -44,7 +44,7 @@ impl MemoryDisk {
         Self { wal: self.wal.copy(), state: self.state.copy(), id: self.id }
     }
 
-    /// Simulates a power failure, and replaces the content of the disk with that of the copy.
+    /// Simulates a power failure, and replaces the content of the disk with that of the copy. The disk keeps its id.
     pub fn restore(&self, copy: &Self) {
         self.wal.restore(&copy.wal);
         self.state.restore(&copy.state);

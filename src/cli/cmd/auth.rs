@@ -13,7 +13,7 @@ use crate::cli::error::{Failure, NO, YES};
 use crate::cli::files::{PRIVATE, create, failed, locked, replace};
 use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
-use crate::limits::{CERTIFICATE_DAY_MS, TOKEN_DAYS, TOKEN_DAYS_MAX};
+use crate::limits::{DAY_MS, TOKEN_DAYS, TOKEN_DAYS_MAX};
 use crate::model::{LockName, Namespace, Principal, WallTime};
 use crate::service::{ErrorCode, LockService};
 
@@ -62,8 +62,8 @@ pub(in crate::cli) struct TokenOptions {
     #[arg(value_parser = principal_name)]
     principal: Principal,
     /// Days until the token expires
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TOKEN_DAYS_MAX), default_value_t = TOKEN_DAYS, value_name = "DAYS")]
-    expires: u64,
+    #[arg(long = "expires", value_parser = clap::value_parser!(u64).range(1..=TOKEN_DAYS_MAX), default_value_t = TOKEN_DAYS, value_name = "DAYS")]
+    days: u64,
     /// Write the token to this new file instead of standard output [default: none]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -126,7 +126,7 @@ pub(in crate::cli) fn run(command: &FileCommand, output: &Output) -> Result<u8, 
         FileCommand::Token(options) => token(options, output),
         FileCommand::Revoke { file, id } => revoke(file, id, output),
         FileCommand::Check { file, can } if can.is_empty() => list(file, output),
-        FileCommand::Check { file, can } => answer(file, can, output),
+        FileCommand::Check { file, can } => answer_can(file, can, output),
     }
 }
 
@@ -145,15 +145,15 @@ fn init(file: &Path, admin: &Principal, output: &Output) -> Result<u8, Failure> 
 }
 
 fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
-    let TokenOptions { file, principal, expires, out } = options;
+    let TokenOptions { file, principal, days, out } = options;
     let clock = SystemClock::new();
     let secret = new_token([clock.random_u128(), clock.random_u128()]);
     let hash = TokenHash::of(&secret).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
-    let end = WallTime(clock.wall().0.saturating_add(expires * CERTIFICATE_DAY_MS));
+    let end = WallTime(clock.wall().0.saturating_add(days * DAY_MS));
     let _locked = locked(file).map_err(failed("<FILE>", "lock", file))?;
     let mut text = text_of(file)?;
-    let access = read(file, &text)?;
-    check_owner(file, principal, &access)?;
+    let access = parse_any_expiry(file, &text)?;
+    check_token_principal(file, principal, &access)?;
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -161,7 +161,7 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
     text += &format!("\n[[token]]\nprincipal = \"{principal}\"\nsha256 = \"{hash}\"\nexpires = \"{expires}\"\n");
     checked(file, &text)?;
     if let Some(out) = out {
-        // The secret is kept before the file names its hash: a token that is lost would have to be revoked.
+        // Writes the secret before the file has its hash: if this fails, no token has to be revoked.
         create(out, &format!("{secret}\n"), PRIVATE).map_err(failed("--out", "make", out))?;
     }
     replace("<FILE>", file, &text, PRIVATE)?;
@@ -176,7 +176,8 @@ fn token(options: &TokenOptions, output: &Output) -> Result<u8, Failure> {
     Ok(YES)
 }
 
-/// The failure of a token whose secret could not be printed. In this case a closed standard output is an error.
+/// The failure of a token whose secret could not be printed. It is not silent even if standard output was closed,
+/// because the secret is lost.
 fn unshown(hash: &TokenHash, file: &Path, failure: Failure) -> Failure {
     let (id, file) = (hash.id(), file.display());
     let why = failure.detail;
@@ -188,19 +189,20 @@ fn unshown(hash: &TokenHash, file: &Path, failure: Failure) -> Failure {
 fn revoke(file: &Path, id: &str, output: &Output) -> Result<u8, Failure> {
     let _locked = locked(file).map_err(failed("<FILE>", "lock", file))?;
     let text = text_of(file)?;
-    let access = read(file, &text)?;
+    let access = parse_any_expiry(file, &text)?;
     let known = || access.principals().flat_map(|principal| principal.tokens).map(|(hash, _)| hash);
     let mut named = known().filter(|hash| hash.to_string().starts_with(id));
-    let (Some(hash), None) = (named.next().filter(|_| 12 <= id.len()), named.next()) else {
+    // A whole id names a token, and so does a longer part of its hash.
+    let (Some(hash), None) = (named.next().filter(|_| TokenHash::ID_CHARS <= id.len()), named.next()) else {
         let ids = known().map(|hash| hash.id()).collect::<Vec<_>>().join(", ");
         let name = file.display();
         return Err(Failure::usage("<ID>", format!("{name} has no token {id}; there are: {ids}")));
     };
     let text = without(&text, &hash.to_string());
-    let left = read(file, &text)?;
+    let left = parse_any_expiry(file, &text)?;
     if left.principals().flat_map(|principal| principal.tokens).any(|(other, _)| other == hash) {
         let name = file.display();
-        let detail = format!("{name}: the [[token]] {id} is not written in lines; remove it by hand");
+        let detail = format!("{name}: the token {id} is not in a section [[token]] alone; remove it by hand");
         return Err(Failure::usage("<ID>", detail));
     }
     replace("<FILE>", file, &text, PRIVATE)?;
@@ -248,12 +250,12 @@ fn tokens(view: &PrincipalView<'_>) -> Vec<ListedToken> {
 /// Returns what a principal may send in a second, as text.
 fn bounds(view: &PrincipalView<'_>) -> String {
     let bounds = [(view.commands_a_second, "commands"), (view.renewals_a_second, "renewals")];
-    let stated = bounds.iter().filter_map(|(bound, of)| bound.map(|bound| format!("{bound} {of}")));
+    let stated = bounds.iter().filter_map(|(bound, unit)| bound.map(|bound| format!("{bound} {unit}")));
     stated.collect::<Vec<_>>().join(", ")
 }
 
 /// Answers whether a principal has a right on a name.
-fn answer(file: &Path, question: &[String], output: &Output) -> Result<u8, Failure> {
+fn answer_can(file: &Path, question: &[String], output: &Output) -> Result<u8, Failure> {
     let access = Access::from_file(file, SystemClock::new().wall())?;
     let [name, right, key] = question else {
         return Err(Failure::usage("--can", "--can needs PRINCIPAL RIGHT NAMESPACE/NAME"));
@@ -287,8 +289,8 @@ fn answer(file: &Path, question: &[String], output: &Output) -> Result<u8, Failu
     Ok(if may { YES } else { NO })
 }
 
-/// Refuses a principal that can have no token in a file.
-fn check_owner(file: &Path, principal: &Principal, access: &Access) -> Result<(), Failure> {
+/// Refuses a principal that the file does not list, and the anonymous one: neither can have a token.
+fn check_token_principal(file: &Path, principal: &Principal, access: &Access) -> Result<(), Failure> {
     let owners = access.principals().filter(|view| !view.name.is_anonymous());
     let owners = owners.map(|view| view.name.as_str()).collect::<Vec<_>>();
     if owners.contains(&principal.as_str()) {
@@ -304,8 +306,9 @@ fn text_of(file: &Path) -> Result<String, Failure> {
     fs::read_to_string(file).map_err(failed("<FILE>", "read", file))
 }
 
-/// Reads rules that may have a token which lasts too long: the command may be the one that removes it.
-fn read(file: &Path, text: &str) -> Result<Access, Failure> {
+/// Parses rules without the limit on how late a token expires, because the command may be the one that removes such a
+/// token. The limit is relative to the current time, so the largest time turns it off.
+fn parse_any_expiry(file: &Path, text: &str) -> Result<Access, Failure> {
     Ok(Access::from_toml(&file.display().to_string(), text, WallTime(u64::MAX))?)
 }
 
@@ -336,7 +339,7 @@ mod tests {
         let (file, out) = (folder.join("auth.toml"), folder.join("ops.token"));
         let admin = principal_name("ops").expect("a name");
         run(&FileCommand::Init { file: file.clone(), admin: admin.clone() }, &output()).expect("made");
-        let options = TokenOptions { file: file.clone(), principal: admin, expires: 7, out: Some(out.clone()) };
+        let options = TokenOptions { file: file.clone(), principal: admin, days: 7, out: Some(out.clone()) };
         run(&FileCommand::Token(options), &output()).expect("added");
         let secret = fs::read_to_string(out).expect("the secret");
         (file, secret.trim().to_owned())
@@ -375,7 +378,7 @@ mod tests {
         let before = fs::read_to_string(&file).expect("the file");
         for name in ["nightly", "anonymous"] {
             let (principal, out) = (principal_name(name).expect("a name"), folder.path().join("never"));
-            let options = TokenOptions { file: file.clone(), principal, expires: 7, out: Some(out.clone()) };
+            let options = TokenOptions { file: file.clone(), principal, days: 7, out: Some(out.clone()) };
             let refused = run(&FileCommand::Token(options), &output()).expect_err(name);
             let fix = "name one of ops, or add a [[principal]] of this name";
             let detail = format!("{} has no principal {name:?} that can have a token; {fix}", file.display());
@@ -394,7 +397,7 @@ mod tests {
             for number in 0..8 {
                 let out = Some(folder.path().join(format!("{number}.token")));
                 let principal = principal_name("ops").expect("a name");
-                let options = TokenOptions { file: file.clone(), principal, expires: 7, out };
+                let options = TokenOptions { file: file.clone(), principal, days: 7, out };
                 scope.spawn(move || run(&FileCommand::Token(options), &output()).expect("added"));
             }
             let revoke = FileCommand::Revoke { file: file.clone(), id: first.clone() };

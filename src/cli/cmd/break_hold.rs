@@ -26,8 +26,8 @@ pub(in crate::cli) struct BreakOptions {
 /// Ends a hold, or prints what that would do.
 pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: &Output) -> Result<u8, Failure> {
     let BreakOptions { hold: HoldArgs { name, token }, why, dry_run } = options;
-    // Read before the break, so that an error here is not mistaken for an error of the break. Ages count from this
-    // time.
+    // The lock is read before the break, so that an error of this read is not mistaken for an error of the break. Ages
+    // count from the time of this read.
     let (view, now) = client.inspect(name.as_str()).await.map(|read| (read.value, read.now))?;
     let report = if dry_run {
         client.would_break(name.as_str(), token).await
@@ -40,14 +40,14 @@ pub(in crate::cli) async fn run(client: &Client, options: BreakOptions, output: 
 
 /// The text of a break, with what the lock was like just before it.
 fn break_text(view: &LockView, report: &BreakReport, now: LogTime) -> String {
-    let (did, next) = if report.done { ("broken", "next is") } else { ("would be broken", "next would be") };
+    let (did, next_is) = if report.done { ("broken", "next is") } else { ("would be broken", "next would be") };
     let holder = &report.holder;
     let seen = report.last_seen.map_or(String::new(), |seen| format!(", last seen {} ago", ago(now, seen)));
     let others = view.holders.iter().any(|other| other.token != holder.token);
     let next = match &report.next {
         Some(waiter) => {
             let session = waiter.session.map_or(String::new(), |session| format!(", session {session}"));
-            format!("{next} {}{session}", called(&waiter.metadata))
+            format!("{next_is} {}{session}", called(&waiter.metadata))
         }
         None if others => "other clients still hold the lock".to_owned(),
         None if view.waiters.is_empty() => "no client waits".to_owned(),

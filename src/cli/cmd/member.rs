@@ -13,7 +13,7 @@ use crate::cli::error::{Failure, YES};
 use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::clock::{Clock, SystemClock, millis};
-use crate::config::{Joining, Member};
+use crate::config::{Member, NodeConfig};
 use crate::limits;
 use crate::service::{Advice, ErrorCode, LockService, MemberChange, NodeStatus, Operation, Role, Status};
 use crate::shapes::{self, behind, cluster_id_text, role_word};
@@ -154,7 +154,7 @@ async fn add(client: &Client, common: &Common, options: AddOptions, output: &Out
     let status = led_status(client).await?;
     let data = data.unwrap_or_else(|| PathBuf::from(format!("data/n{node}")));
     let member = Member { client: at, peer };
-    let joining = Joining {
+    let node_config = NodeConfig {
         cluster: &status.cluster,
         peers_id: status.peers_id,
         node,
@@ -164,7 +164,7 @@ async fn add(client: &Client, common: &Common, options: AddOptions, output: &Out
         tls: Some(common.ca.is_some()),
         auth: status.nodes.iter().any(|node| node.rules.is_some()),
     };
-    let config = joining.to_toml();
+    let config = node_config.to_toml();
     let line = AddedLine {
         node,
         cluster: &status.cluster,

@@ -1,4 +1,5 @@
-//! The commands. Each file has the options, the call, the text and the JSON of one command and its subcommands.
+//! The commands. Each file has the options, the call, the text and the JSON of one command and its subcommands. A new
+//! command also needs a variant of `options::Command` and an arm of `cli::run`.
 
 pub(super) mod acquire;
 pub(super) mod ask;

@@ -11,7 +11,7 @@ use crate::cli::error::{Failure, REFUSED, YES};
 use crate::cli::output::Output;
 use crate::cli::text::short;
 use crate::clock::{SystemClock, millis};
-use crate::config::{Joining, Member};
+use crate::config::{Member, NodeConfig};
 use crate::limits::EPOCH_MAX;
 use crate::node::backup::{BackupView, Restore, RestoreError, Restored, restore};
 use crate::shapes::cluster_id_text;
@@ -75,7 +75,7 @@ pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u
     let restored = restore(&asked, &SystemClock::new())?;
     let data = std::path::absolute(&options.data)?;
     let Restored { backup, cluster_id, node, member, epoch, closed_ms } = &restored;
-    let joining = Joining {
+    let node_config = NodeConfig {
         cluster: &backup.cluster,
         peers_id: *cluster_id,
         node: *node,
@@ -85,7 +85,7 @@ pub(in crate::cli) fn run(options: &RestoreOptions, output: &Output) -> Result<u
         tls: None,
         auth: false,
     };
-    let config = joining.to_toml();
+    let config = node_config.to_toml();
     let line = RestoreLine {
         data: data.display().to_string(),
         cluster: &backup.cluster,

@@ -10,7 +10,7 @@ use crate::cli::server::check_certificates;
 use crate::cli::sockets::{lock_owner, process_at};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Protection, TlsMode};
-use crate::limits::{CERTIFICATE_DAY_MS, DOCTOR_CERTIFICATE_DAYS_MIN, DOCTOR_CERTIFICATE_DAYS_WARN};
+use crate::limits::{DAY_MS, DOCTOR_CERTIFICATE_DAYS_MIN, DOCTOR_CERTIFICATE_DAYS_WARN};
 use crate::model::Principal;
 use crate::net::CertificateEnd;
 
@@ -128,7 +128,7 @@ fn certificates(config: &Config) -> Vec<Finding> {
 pub(super) fn certificate(own: &CertificateEnd, now_ms: u64) -> Finding {
     const CHECK: &str = "certificates";
     let Some(end) = own.seconds else { return Finding::ok(CHECK, format!("{}: its end is unknown", own.file)) };
-    let days = end.saturating_mul(1_000).saturating_sub(now_ms) / CERTIFICATE_DAY_MS;
+    let days = end.saturating_mul(1_000).saturating_sub(now_ms) / DAY_MS;
     let (detail, advice) =
         (format!("{} ends in {days} days", own.file), "run `lockkeeper certs DIR --renew all`, then HUP");
     if days < DOCTOR_CERTIFICATE_DAYS_MIN {

@@ -27,13 +27,13 @@ pub(super) struct Process {
     group: i32,
 }
 
-/// Whether there is a `/proc` of this namespace. One of another namespace is not used, because its ids differ.
+/// Whether there is a `/proc` of this PID namespace. The `/proc` of another one is not used, because its ids differ.
 fn has_proc() -> bool {
     let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
     own == Some(getpid().as_raw_nonzero().get())
 }
 
-/// Returns every process of this namespace.
+/// Returns every process of this PID namespace.
 fn all() -> Vec<Process> {
     if !has_proc() {
         return Vec::new();
@@ -58,6 +58,7 @@ fn parse(stat: &str) -> Option<Process> {
     Some(Process { pid: Pid::from_raw(pid.parse().ok()?)?, name: name.to_owned(), state, parent, group })
 }
 
+/// Returns the processes of the group with this leader that have not ended.
 pub(super) fn of_group(leader: Pid) -> Vec<Process> {
     let group = leader.as_raw_nonzero().get();
     all().into_iter().filter(|process| process.group == group && process.state != 'Z').collect()
@@ -67,7 +68,7 @@ fn one(pid: Pid) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
 }
 
-/// Whether this process is stopped. A process whose state cannot be read counts as stopped.
+/// Whether the process with this id is stopped. If it exists but its state cannot be read, it counts as stopped.
 pub(super) fn is_stopped(pid: Pid) -> bool {
     match one(pid) {
         Some(process) => matches!(process.state, 'T' | 't'),
@@ -75,7 +76,8 @@ pub(super) fn is_stopped(pid: Pid) -> bool {
     }
 }
 
-/// Whether no shell could continue this process's group: the first ancestor outside the group is in another session.
+/// Whether no shell could continue this process's group: the first ancestor outside the group is in another session, or
+/// no such ancestor is found.
 pub(super) fn is_orphaned() -> bool {
     let (group, session) = (getpgrp(), getsid(None).ok());
     let mut ancestor = getppid();
@@ -98,9 +100,9 @@ pub(super) fn adopt_orphans() {
 
 /// Kills a group and every descendant of this process, in any group or session, and returns when none is left.
 ///
-/// It kills only its own children, because their ids cannot be reused before this process has waited for them. Their
-/// children are then adopted, and killed in the next round. A process that may not be killed (because it belongs to
-/// another user) is left running.
+/// After the group it kills, in rounds, only the children of this process, because their ids cannot be reused before
+/// this process has waited for them. This process then adopts their children, and kills those in the next round. A
+/// process that it is not allowed to kill (because it belongs to another user) is left running.
 pub(super) fn end_all(leader: Option<Pid>) {
     if let Some(leader) = leader {
         // If the group no longer exists, there is nothing to kill.

@@ -21,10 +21,10 @@ use crate::model::{FencingToken, LockName, LockValue, Mode, Outcome, SessionId};
 /// Guard of a lock, of a share of one, or of permits of a semaphore. It keeps the session alive. Dropping it releases
 /// the lock: the session's task repeats the release until it is answered or the session ends.
 ///
-/// The guard may be sent to another task. The lock is lost with the session or at the end of its own lease, and the
-/// guard reports that *before* the cluster may grant the lock to another client. It reports a break or a hand-over as
-/// soon as the client learns of it. Therefore pass [`token`](Self::token) to the resource, which refuses older ones,
-/// and do the work inside [`run`](Self::run).
+/// The guard may be sent to another task. The lock is lost when its session ends or when the lock's lease ends, if it
+/// has one. The guard reports that *before* the cluster may grant the lock to another client. But it reports a break
+/// or a hand-over only when the client learns of it, and then another client may hold the lock already. Therefore pass
+/// [`token`](Self::token) to the resource, which refuses older ones, and do the work inside [`run`](Self::run).
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
@@ -48,6 +48,7 @@ impl LockGuard {
         }
         let held = OnDrop::new(HoldRef { session, hold }, |held| {
             held.hold.release();
+            // The session keeps a cached hold, if it can, and then sends nothing.
             if held.keep().is_none() {
                 let release = held.release();
                 // The change begins now, so that the hold counts as changing until the release is answered.
@@ -58,7 +59,7 @@ impl LockGuard {
         Self { held, waited, permits: 1 }
     }
 
-    /// Sets the mode in which the lock was granted.
+    /// Sets the number of permits of the guard, from the mode in which the lock was granted.
     pub(crate) fn held_in(mut self, mode: Mode) -> Self {
         self.permits = match mode {
             Mode::Exclusive | Mode::Shared => 1,
@@ -105,8 +106,8 @@ impl LockGuard {
         self.held.state()
     }
 
-    /// Waits until the lock is lost. Returns before another client may be granted the lock; after a break, a hand-over
-    /// or an operator's end of the session it returns as soon as the client learns of it.
+    /// Waits until the lock is lost. Returns before another client may be granted the lock, except after a break, a
+    /// hand-over or an operator's end of the session: then it returns as soon as the client learns of it.
     pub async fn lost(&self) -> Lost {
         self.watch().lost().await
     }
@@ -117,7 +118,7 @@ impl LockGuard {
         self.held.watch()
     }
 
-    /// Returns a watch for the changes of the hold only.
+    /// Returns a watch for the changes of the hold only. It may not detect a loss.
     pub(crate) fn changes(&self) -> HoldWatch {
         self.held.changes()
     }
@@ -149,8 +150,8 @@ impl LockGuard {
         let change = HoldChange::Upgrade(wait.patience());
         let answer = session.run(SessionCommand::Change(self.held.hold.clone(), drawn, change));
         tokio::pin!(answer);
-        // The request is withdrawn if the caller drops this future, too, because the session's task continues an
-        // upgrade without a caller.
+        // `cancel` withdraws the request at the deadline, and also if the caller drops this future, because the
+        // session's task continues an upgrade without a caller.
         let answer = tokio::select! {
             biased;
             answer = &mut answer => answer?,
@@ -197,9 +198,9 @@ impl LockGuard {
         run_while_held(work, || self.lost(), || self.state()).await
     }
 
-    /// Releases the lock and returns the answer. If the future is dropped, the session's task completes the release. It
-    /// does so, too, after every error but a refusal: for example if the outcome is unknown, because the service did
-    /// not answer within the client's request wait, or if the client's token is no longer valid.
+    /// Releases the lock and returns the answer. If the future is dropped, the session's task completes the release.
+    /// The task also does so after every error except a refusal: for example if the outcome is unknown, because the
+    /// service did not answer within the client's request wait, or if the client's token is no longer valid.
     ///
     /// If the session keeps a [cached](crate::client::LockRequest::cached) hold, nothing is sent.
     pub async fn release(mut self) -> Result<Released, ClientError> {

@@ -33,13 +33,14 @@ impl HoldRef {
         self.hold.left(now).map_or(valid, |left| left.min(valid))
     }
 
+    /// Returns a watch for the changes of the hold that also detects its loss.
     pub(crate) fn watch(&self) -> HoldWatch {
         self.begin_watch();
         self.changes()
     }
 
-    /// Returns a watch for the changes of the hold only. It may not detect a loss, because nothing begins to watch for
-    /// one.
+    /// Returns a watch for the changes of the hold only. It can miss a loss, because it does not call
+    /// [`begin_watch`](Self::begin_watch).
     pub(crate) fn changes(&self) -> HoldWatch {
         HoldWatch { session: self.session.state.clone(), hold: self.hold.clone() }
     }
@@ -52,6 +53,7 @@ impl HoldRef {
         }
     }
 
+    /// Returns the command that releases the hold. Sends nothing.
     pub(crate) fn release(&self) -> SessionCommand {
         SessionCommand::Change(self.hold.clone(), self.session.state.draw(), HoldChange::Release)
     }
@@ -64,13 +66,14 @@ impl HoldRef {
         session.holds.give_back(&self.hold, session.clock.now()).then_some(kept)
     }
 
-    /// Makes the hold an ordinary one, if it is cached: a change of a hold ends its mark in the cluster, too.
+    /// Makes a cached hold an ordinary one. The cluster does the same: a change of a hold clears its cached mark there.
     pub(crate) fn stop_caching(&self) {
         if self.hold.kept.is_some() {
             self.session.state.holds.cached(|cached| cached.give_up(self.hold.token()));
         }
     }
 
+    /// Returns the command for a change of the hold, which is no longer cached from now on. Sends nothing.
     pub(crate) fn change(&self, change: HoldChange) -> SessionCommand {
         self.stop_caching();
         SessionCommand::Change(self.hold.clone(), self.session.state.draw(), change)

@@ -30,7 +30,7 @@ use crate::client::{Client, ClientError, Grabbed, NewDocument};
 use crate::model::{Document, DocumentId, FencingToken, Invalid, LockName, LogTime, Metadata, ProcessId, Refusal};
 use crate::mutex::Mutex;
 use crate::service::LockService;
-use observer::{Look, Observer, Verdict};
+use observer::{Observation, Observer, Verdict};
 use pinger::Unlocks;
 
 /// The lock manager of one process. It pings for its process until it is dropped. Its locks then remain and can be
@@ -214,15 +214,15 @@ impl<S: LockService> ConfigLocks<S> {
         };
         let ping = self.client.ping_of(&document.process).await?;
         let half = Duration::div_f64(self.client.time().now().since(asked), 2.0);
-        let server_time = LogTime(ping.now.0.saturating_sub(u64::try_from(half.as_millis()).unwrap_or(0)));
+        let service_time = LogTime(ping.now.0.saturating_sub(u64::try_from(half.as_millis()).unwrap_or(0)));
         let status = self.client.status().await?;
         if status.leader.is_none() {
             // The answer is the own view of a node that reaches no leader, whose term may be an old one.
             return Ok(None);
         }
         let process = document.process.to_string();
-        let look = Look { process, ping: ping.value, ts: document.ts, election: status.term, server_time };
-        let verdict = self.observer.lock().look(name, look);
+        let observation = Observation { process, ping: ping.value, ts: document.ts, term: status.term, service_time };
+        let verdict = self.observer.lock().observe(name, observation);
         match verdict {
             Verdict::Alive => Ok(None),
             Verdict::TimeWentBack => {

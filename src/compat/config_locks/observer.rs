@@ -23,7 +23,7 @@ pub enum Era {
 
 /// One observation of a held lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct Observation {
     /// The process that holds the lock.
     pub(super) process: String,
     /// The last ping of that process; `None` counts as a ping at time zero.
@@ -31,9 +31,9 @@ pub(super) struct Look {
     /// The id of the acquisition.
     pub(super) ts: DocumentId,
     /// The term of the leader that answered.
-    pub(super) election: u64,
+    pub(super) term: u64,
     /// The service's time, minus half of the round trip.
-    pub(super) server_time: LogTime,
+    pub(super) service_time: LogTime,
 }
 
 /// The conclusion from an observation.
@@ -52,7 +52,7 @@ pub(super) enum Verdict {
 pub(super) struct Observer {
     takeover_ms: u64,
     era: Era,
-    seen: BTreeMap<LockName, Look>,
+    seen: BTreeMap<LockName, Observation>,
 }
 
 impl Observer {
@@ -66,20 +66,19 @@ impl Observer {
     /// - The first observation, and any change of the ping, the acquisition or the leader, restarts the time. So at
     ///   least two observations are needed.
     /// - If the service's time went back, there is no conclusion, and the earlier observation is kept.
-    pub(super) fn look(&mut self, name: &LockName, look: Look) -> Verdict {
-        let ping = |look: &Look| look.ping.unwrap_or_default();
-        let same = |known: &&Look| {
-            (ping(known), known.ts, known.election, &known.process)
-                == (ping(&look), look.ts, look.election, &look.process)
+    pub(super) fn observe(&mut self, name: &LockName, now: Observation) -> Verdict {
+        let ping = |one: &Observation| one.ping.unwrap_or_default();
+        let same = |known: &&Observation| {
+            (ping(known), known.ts, known.term, &known.process) == (ping(&now), now.ts, now.term, &now.process)
         };
         let Some(known) = self.seen.get(name).filter(same) else {
-            self.seen.insert(name.clone(), look);
+            self.seen.insert(name.clone(), now);
             return Verdict::Alive;
         };
-        if look.server_time < known.server_time {
+        if now.service_time < known.service_time {
             return Verdict::TimeWentBack;
         }
-        let elapsed_ms = look.server_time.ms_since(known.server_time);
+        let elapsed_ms = now.service_time.ms_since(known.service_time);
         let expired = match self.era {
             Era::ReplicaSet => self.takeover_ms <= elapsed_ms,
             Era::Legacy => self.takeover_ms < elapsed_ms,
@@ -104,9 +103,9 @@ mod tests {
         LockName::parse("balancer").expect("legal")
     }
 
-    fn at(ms: u64) -> Look {
+    fn at(ms: u64) -> Observation {
         let ts = DocumentId([1; 12]);
-        Look { process: "h:1:1:a".into(), ping: Some(WallTime(7)), ts, election: 3, server_time: LogTime(ms) }
+        Observation { process: "h:1:1:a".into(), ping: Some(WallTime(7)), ts, term: 3, service_time: LogTime(ms) }
     }
 
     fn observer(era: Era) -> Observer {
@@ -119,7 +118,7 @@ mod tests {
     fn r_cfg_04_overtaken_after_a_quarter_of_an_hour() {
         let looks = |era, times: [u64; 4]| {
             let mut observer = observer(era);
-            times.map(|ms| observer.look(&name(), at(ms)))
+            times.map(|ms| observer.observe(&name(), at(ms)))
         };
         let times = [0, QUARTER_MS - 1_000, QUARTER_MS, QUARTER_MS + 1];
         use Verdict::{Alive, Expired};
@@ -132,13 +131,13 @@ mod tests {
     #[test]
     fn r_cfg_05_two_looks_are_needed() {
         let mut observer = observer(Era::ReplicaSet);
-        assert_eq!(observer.look(&name(), at(60 * MINUTE_MS)), Verdict::Alive);
-        assert_eq!(observer.look(&name(), at(60 * MINUTE_MS + QUARTER_MS - 1)), Verdict::Alive);
-        assert_eq!(observer.look(&name(), at(60 * MINUTE_MS + QUARTER_MS)), Verdict::Expired);
-        let unknown = |ms| Look { ping: None, ..at(ms) };
+        assert_eq!(observer.observe(&name(), at(60 * MINUTE_MS)), Verdict::Alive);
+        assert_eq!(observer.observe(&name(), at(60 * MINUTE_MS + QUARTER_MS - 1)), Verdict::Alive);
+        assert_eq!(observer.observe(&name(), at(60 * MINUTE_MS + QUARTER_MS)), Verdict::Expired);
+        let unknown = |ms| Observation { ping: None, ..at(ms) };
         observer.forget(&name());
-        assert_eq!(observer.look(&name(), unknown(0)), Verdict::Alive, "no ping is a ping at date zero");
-        assert_eq!(observer.look(&name(), unknown(QUARTER_MS)), Verdict::Expired);
+        assert_eq!(observer.observe(&name(), unknown(0)), Verdict::Alive, "no ping is a ping at date zero");
+        assert_eq!(observer.observe(&name(), unknown(QUARTER_MS)), Verdict::Expired);
     }
 
     /// R-CFG-06, R-CFG-07: a ping, another acquisition or another leader at 14:59 minutes restarts the time.
@@ -146,16 +145,16 @@ mod tests {
     fn r_cfg_06_r_cfg_07_any_change_restarts_the_time() {
         let late = QUARTER_MS - 1_000;
         for changed in [
-            |look| Look { ping: Some(WallTime(8)), ..look },
-            |look| Look { election: 4, ..look },
-            |look| Look { ts: DocumentId([2; 12]), ..look },
+            |seen| Observation { ping: Some(WallTime(8)), ..seen },
+            |seen| Observation { term: 4, ..seen },
+            |seen| Observation { ts: DocumentId([2; 12]), ..seen },
         ] {
             let mut observer = observer(Era::ReplicaSet);
-            assert_eq!(observer.look(&name(), at(0)), Verdict::Alive);
-            assert_eq!(observer.look(&name(), changed(at(late))), Verdict::Alive);
-            assert_eq!(observer.look(&name(), changed(at(QUARTER_MS))), Verdict::Alive);
-            assert_eq!(observer.look(&name(), changed(at(late + QUARTER_MS - 1))), Verdict::Alive);
-            assert_eq!(observer.look(&name(), changed(at(late + QUARTER_MS))), Verdict::Expired);
+            assert_eq!(observer.observe(&name(), at(0)), Verdict::Alive);
+            assert_eq!(observer.observe(&name(), changed(at(late))), Verdict::Alive);
+            assert_eq!(observer.observe(&name(), changed(at(QUARTER_MS))), Verdict::Alive);
+            assert_eq!(observer.observe(&name(), changed(at(late + QUARTER_MS - 1))), Verdict::Alive);
+            assert_eq!(observer.observe(&name(), changed(at(late + QUARTER_MS))), Verdict::Expired);
         }
     }
 
@@ -163,9 +162,9 @@ mod tests {
     #[test]
     fn time_that_goes_back_expires_nothing() {
         let mut observer = observer(Era::ReplicaSet);
-        assert_eq!(observer.look(&name(), at(1_000)), Verdict::Alive);
-        assert_eq!(observer.look(&name(), at(999)), Verdict::TimeWentBack);
-        assert_eq!(observer.look(&name(), at(1_000 + QUARTER_MS)), Verdict::Expired);
+        assert_eq!(observer.observe(&name(), at(1_000)), Verdict::Alive);
+        assert_eq!(observer.observe(&name(), at(999)), Verdict::TimeWentBack);
+        assert_eq!(observer.observe(&name(), at(1_000 + QUARTER_MS)), Verdict::Expired);
     }
 
     /// Each lock is observed separately.
@@ -173,8 +172,8 @@ mod tests {
     fn locks_are_observed_one_by_one() {
         let mut observer = observer(Era::ReplicaSet);
         let other = LockName::parse("upgrade").expect("legal");
-        assert_eq!(observer.look(&name(), at(0)), Verdict::Alive);
-        assert_eq!(observer.look(&other, at(QUARTER_MS)), Verdict::Alive);
-        assert_eq!(observer.look(&name(), at(QUARTER_MS)), Verdict::Expired);
+        assert_eq!(observer.observe(&name(), at(0)), Verdict::Alive);
+        assert_eq!(observer.observe(&other, at(QUARTER_MS)), Verdict::Alive);
+        assert_eq!(observer.observe(&name(), at(QUARTER_MS)), Verdict::Expired);
     }
 }

@@ -15,9 +15,10 @@ pub struct ScopedLock<S: LockService> {
     name: LockName,
     ts: DocumentId,
     token: FencingToken,
-    /// Log index at which the lock was acquired.
+    /// Log index of the answer to the grab. The hold ends in this entry at the earliest.
     index: u64,
-    open: bool,
+    /// Whether a drop unlocks the lock.
+    unlock_on_drop: bool,
 }
 
 impl<S: LockService> ScopedLock<S> {
@@ -28,7 +29,7 @@ impl<S: LockService> ScopedLock<S> {
         ts: DocumentId,
         Grabbed { token, index, .. }: Grabbed,
     ) -> Self {
-        Self { client, unlocks, name, ts, token, index, open: true }
+        Self { client, unlocks, name, ts, token, index, unlock_on_drop: true }
     }
 
     /// The name of the lock.
@@ -56,11 +57,12 @@ impl<S: LockService> ScopedLock<S> {
         Ok(checked.state == TokenState::Valid)
     }
 
-    /// Waits until the lock is lost: broken by its token, taken over, or handed over. Returns the reason, even if the
+    /// Waits until the lock is lost: broken by its token, overtaken, or handed over. Returns the reason, even if the
     /// loss happened before the call. If the events of that time are no longer kept, it returns [`EndReason::Lost`].
     pub async fn lost(&self) -> Result<EndReason, ConfigLockError> {
-        let held_at = Position { index: self.index.saturating_sub(1), n: u32::MAX };
-        let mut watch = self.client.watch(self.name.as_str(), Some(held_at)).await?;
+        // The position before all events of that entry, which may already end the hold.
+        let watch_from = Position { index: self.index.saturating_sub(1), n: u32::MAX };
+        let mut watch = self.client.watch(self.name.as_str(), Some(watch_from)).await?;
         loop {
             let event = match watch.next().await {
                 Err(ClientError::Service(ServiceError::EventsMissed { resume, .. })) => {
@@ -77,6 +79,7 @@ impl<S: LockService> ScopedLock<S> {
             match event.kind {
                 EventKind::HandedOver { from, .. } if from == self.token => return Ok(EndReason::HandedOver),
                 EventKind::Broken { .. } if mine => return Ok(EndReason::Broken),
+                // An overtaken hold ends for this reason, too.
                 EventKind::Expired { reason, .. } if mine => return Ok(reason),
                 EventKind::Released { .. } if mine => return Ok(EndReason::Released),
                 _ => {}
@@ -87,14 +90,14 @@ impl<S: LockService> ScopedLock<S> {
     /// Unlocks the lock and waits for the answer.
     pub async fn unlock(mut self) -> Result<(), ConfigLockError> {
         self.client.unlock(self.ts, Some(self.name.as_str())).await?;
-        self.open = false;
+        self.unlock_on_drop = false;
         Ok(())
     }
 }
 
 impl<S: LockService> Drop for ScopedLock<S> {
     fn drop(&mut self) {
-        if self.open {
+        if self.unlock_on_drop {
             self.unlocks.push(self.ts, self.name.clone());
         }
     }

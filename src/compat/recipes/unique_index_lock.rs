@@ -26,7 +26,7 @@ pub struct Inserted<S: LockService> {
 }
 
 impl<S: LockService> UniqueIndexLock<S> {
-    /// Creates the lock client for the client's namespace.
+    /// Returns the unique-index locks of the client's namespace. Sends no request.
     #[must_use]
     pub fn new(client: Client<S>) -> Self {
         Self { client }

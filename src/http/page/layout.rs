@@ -130,18 +130,19 @@ impl Target {
         format!("lockkeeper{namespace} {command}")
     }
 
-    /// The lines for a command of the command line, and the path of a call.
+    /// The line that runs `command` with the command line, and the line that calls `path` with curl.
     pub(super) fn commands(&self, command: &str, path: &str) -> Commands {
         let proof = if self.proves { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
-        let authority = if self.scheme == "https" { " --cacert \"$LOCKKEEPER_CA\"" } else { "" };
-        let own = if self.certified { " --cert \"$LOCKKEEPER_CERT\" --key \"$LOCKKEEPER_KEY\"" } else { "" };
+        let ca = if self.scheme == "https" { " --cacert \"$LOCKKEEPER_CA\"" } else { "" };
+        let certificate = if self.certified { " --cert \"$LOCKKEEPER_CERT\" --key \"$LOCKKEEPER_KEY\"" } else { "" };
         let url = shell(&format!("{}://{}{path}", self.scheme, self.host));
+        // `shell` quotes only what needs it. The line always has quotes around the URL.
         let url = if url.starts_with(['\'', '$']) { url } else { format!("'{url}'") };
-        let curl = format!("curl -sS{authority}{own}{proof} {url}");
+        let curl = format!("curl -sS{ca}{certificate}{proof} {url}");
         Commands { cli: self.cli(command), curl }
     }
 
-    /// The same for a call of the namespace.
+    /// Like [`commands`](Self::commands), for a `call` below the path of the namespace.
     pub(super) fn call(&self, command: &str, call: &str) -> Commands {
         self.commands(command, &format!("/v1/ns/{}/{call}", self.namespace))
     }
@@ -161,8 +162,8 @@ pub(super) fn html(status: StatusCode, screen: &impl Template) -> Response {
 mod tests {
     use super::*;
 
-    /// The commands name the namespace unless it is the usual one, and quote what a shell would read otherwise. A
-    /// caller with a certificate gets a command that shows one.
+    /// The commands name the namespace unless it is the default one, and quote what a shell would interpret. A caller
+    /// with a certificate gets a command that shows one.
     #[test]
     fn commands_can_be_pasted() {
         let target = |namespace: &str, proves| Target {

@@ -29,6 +29,7 @@ struct Screen {
     rows: Vec<Row>,
     /// Whether the list begins after a name.
     continued: bool,
+    /// The link to the first rows.
     first: String,
     /// The link to the next rows, if any.
     next: Option<String>,
@@ -46,7 +47,8 @@ const SHOWS: [(&str, &str, ListShow); 4] = [
 const AGES: [(u64, &str); 5] =
     [(0, "any time"), (60_000, "1 minute"), (600_000, "10 minutes"), (3_600_000, "1 hour"), (86_400_000, "1 day")];
 
-/// Returns the choices of the filter by age. An age from elsewhere, such as a link, is one more.
+/// Returns the choices of the filter by age. If the chosen age is none of [`AGES`], for example in a link that a user
+/// wrote, it is added as the last choice.
 fn ages(chosen: u64) -> Vec<(u64, String, bool)> {
     let other = AGES.iter().all(|(ms, _)| *ms != chosen).then(|| (chosen, span(chosen), true));
     AGES.iter().map(|(ms, text)| (*ms, (*text).to_owned(), *ms == chosen)).chain(other).collect()
@@ -59,9 +61,11 @@ struct Row {
     kind: String,
     holders: String,
     waiters: String,
+    /// The oldest holder, if any.
     holder: Option<Client>,
+    /// How long the oldest holder has held the lock; empty if there is none.
     held: String,
-    /// The problem of the holder, in one word; may be empty.
+    /// The problem of the oldest holder's session, in one word; may be empty.
     problem: &'static str,
 }
 
@@ -90,6 +94,8 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
     let older_than_ms = visit.number("older_than_ms").unwrap_or_default();
     let filter = ListFilter { prefix: prefix.to_owned(), after: after.clone(), ..all_locks(&visit.namespace) };
     let scans = &visit.shared.scans;
+    // The filter `overdue` needs the problems of all sessions before it selects rows. Any other filter needs only those
+    // of the selected rows, which are read below.
     let problems = if show == ListShow::Overdue {
         problems(&visit.service, scans, &visit.namespace).await?.1
     } else {
@@ -97,7 +103,7 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
     };
     let (mut found, mut more) = (Vec::new(), false);
     let (index, now) = each_lock(&visit.service, scans, filter, |row, now| {
-        if !chosen(row, show, older_than_ms, problem(row, &problems), now) {
+        if !is_selected(row, show, older_than_ms, problem(row, &problems), now) {
             return ControlFlow::Continue(());
         }
         more = found.len() == limits::SCREEN_ROWS;
@@ -108,7 +114,7 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
         ControlFlow::Continue(())
     })
     .await?;
-    let problems = if show == ListShow::Overdue { problems } else { of_holders(&visit, &found).await? };
+    let problems = if show == ListShow::Overdue { problems } else { problems_of_holders(&visit, &found).await? };
     let last = found.last().filter(|_| more).map(|last| last.lock.name.clone());
     let age = if older_than_ms == 0 { String::new() } else { older_than_ms.to_string() };
     let here =
@@ -128,7 +134,7 @@ pub(super) async fn locks<S: LockService>(visit: Visit<S>) -> Result<Response, R
 }
 
 /// Finds the problems of the sessions that hold these locks.
-async fn of_holders<S: LockService>(
+async fn problems_of_holders<S: LockService>(
     visit: &Visit<S>,
     rows: &[LockSummary],
 ) -> Result<BTreeMap<SessionId, &'static str>, Refused> {
@@ -137,7 +143,7 @@ async fn of_holders<S: LockService>(
     for id in holders {
         match one_session(&visit.service, &visit.namespace, id).await {
             Ok((view, _, now)) => problems.extend(view.and_then(|view| Some((id, summary::problem(&view, now)?)))),
-            // A caller that may read only some names may not know the sessions.
+            // A caller with access to only some names has no access to the sessions.
             Err(ServiceError::Forbidden { .. }) => break,
             Err(error) => return Err(error.into()),
         }
@@ -149,7 +155,7 @@ fn problem(row: &LockSummary, problems: &BTreeMap<SessionId, &'static str>) -> O
     problems.get(&row.oldest.as_ref()?.session?).copied()
 }
 
-fn chosen(row: &LockSummary, show: ListShow, older_than_ms: u64, problem: Option<&str>, now: LogTime) -> bool {
+fn is_selected(row: &LockSummary, show: ListShow, older_than_ms: u64, problem: Option<&str>, now: LogTime) -> bool {
     let shown = match show {
         ListShow::All => true,
         ListShow::Held => row.holders != 0,

@@ -1,6 +1,6 @@
 //! Sign-ins of browsers: which cookie stands for which token, and the secrets that protect forms.
 //!
-//! The cookie of a browser is a random secret of this node, not the token. The node remembers only its hash.
+//! The cookie of a browser is a random secret of this node, not the token. The node remembers only the cookie's hash.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct SignIn {
 }
 
 impl SignIn {
-    /// Whether it is new enough to act on the locks of others.
+    /// Whether this sign-in is new enough to act on the locks of others.
     pub(super) fn may_act(&self, now: Instant) -> bool {
         now.since(self.since) < Duration::from_millis(limits::SIGN_IN_ACTS_MS_MAX)
     }
@@ -42,23 +42,24 @@ impl SignIn {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether a form sent this secret. Compares hashes, so that the time says nothing about the secret.
+    /// Whether `sent` is the secret of the form that is about `about`. Compares hashes, so that the duration of the
+    /// comparison reveals nothing about the secret.
     pub(super) fn proves(&self, about: &[impl AsRef<str>], sent: &str) -> bool {
         Sha256::digest(sent) == Sha256::digest(self.form_secret(about))
     }
 }
 
 impl SignIns {
-    /// Remembers a sign-in, and returns its cookie. The oldest one with the same token ends if there are too many, and
-    /// the oldest of all only if there are too many of other tokens.
+    /// Remembers a sign-in, and returns its cookie. If this token has the maximum of sign-ins, its oldest one ends.
+    /// Otherwise, if the node has the maximum, the oldest of all ends.
     pub(super) fn open(&self, token: TokenHash, clock: &dyn Clock) -> String {
         let cookie = format!("{:032x}{:032x}", clock.random_u128(), clock.random_u128());
         let sign_in = SignIn { token, since: clock.now(), form_key: clock.random_u128() };
         let mut open = self.0.lock();
         let own = open.values().filter(|sign_in| sign_in.token == token).count();
-        let too_many = limits::SIGN_INS_OF_A_TOKEN_MAX <= own;
-        if too_many || limits::SIGN_INS_MAX <= open.len() {
-            let candidates = open.iter().filter(|(_, sign_in)| !too_many || sign_in.token == token);
+        let token_is_full = limits::SIGN_INS_OF_A_TOKEN_MAX <= own;
+        if token_is_full || limits::SIGN_INS_MAX <= open.len() {
+            let candidates = open.iter().filter(|(_, sign_in)| !token_is_full || sign_in.token == token);
             let oldest = candidates.min_by_key(|(_, sign_in)| sign_in.since).map(|(cookie, _)| *cookie);
             oldest.map(|cookie| open.remove(&cookie));
         }
@@ -112,7 +113,8 @@ mod tests {
         assert!(sign_ins.find(&other, clock.now()).is_none());
     }
 
-    /// The secret of a form fits only its sign-in, act, lock and grant, also if the parts are divided otherwise.
+    /// The secret of a form fits only its sign-in, act, lock and grant. The same characters, divided into other parts,
+    /// have another secret.
     #[test]
     fn a_form_is_bound_to_what_it_is_about() {
         let (sign_ins, clock) = (SignIns::default(), ManualClock::new(1));
@@ -157,9 +159,9 @@ mod tests {
             sign_ins.open(token(), &clock)
         };
         let cookies: Vec<_> = (0..2 * limits::SIGN_INS_MAX).map(open).collect();
-        let open = cookies.iter().rev().map(|cookie| sign_ins.find(cookie, clock.now()).is_some());
+        let newest_first = cookies.iter().rev().map(|cookie| sign_ins.find(cookie, clock.now()).is_some());
         let expected = (0..cookies.len()).map(|newer| newer < limits::SIGN_INS_OF_A_TOKEN_MAX);
-        assert!(open.eq(expected));
+        assert!(newest_first.eq(expected));
         assert!(sign_ins.find(&other, clock.now()).is_some());
     }
 }

@@ -147,9 +147,9 @@ fn too_many() -> Outcome {
 fn the_first_owner_of_many_documents_is_found_without_the_others() {
     let (driven, documents) = with_documents_in_no_term();
     let Command::Document(command) = unlock_all(None) else { panic!("an unlock") };
-    let (first, count) = count_of(|| driven.0.owners_of_documents(&command).next());
+    let (first, count) = count_of(|| driven.0.principals_of_documents(&command).next());
     assert_eq!((first, count), (Some((key(1), &Principal::default())), 1));
-    assert_eq!(driven.0.owners_of_documents(&command).count() as u64, documents);
+    assert_eq!(driven.0.principals_of_documents(&command).count() as u64, documents);
 }
 
 /// A command leaves a rest to the sweep only if the rest has a document that it frees.

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::refuse_list::RefuseList;
-use crate::limits::{CERTIFICATE_DAY_MS, EXPIRY_WARNING_DAYS};
+use crate::limits::{DAY_MS, EXPIRY_WARNING_DAYS};
 
 /// Bits of a file's mode that let every user read it.
 const READ_BY_ALL: u32 = 0o004;
@@ -89,7 +89,7 @@ impl CertificateEnd {
         if end < now {
             return Some(format!("{file} expired on {on}; renew it"));
         }
-        let days = Duration::from_secs(end - now).as_millis() / u128::from(CERTIFICATE_DAY_MS);
+        let days = Duration::from_secs(end - now).as_millis() / u128::from(DAY_MS);
         let within = EXPIRY_WARNING_DAYS.into_iter().find(|within| days < u128::from(*within))?;
         Some(format!("{file} expires on {on}, in less than {within} days; renew it"))
     }

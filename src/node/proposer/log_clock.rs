@@ -10,7 +10,8 @@ use crate::model::LogTime;
 
 /// Log time as one leader reads it, during one term.
 ///
-/// - It starts at the machine's stamp when the leader has applied its first entry of the term.
+/// - It starts when the leader has applied its first entry of the term, at the machine's stamp, which is the log time
+///   of the newest applied entry.
 /// - It advances only when it is read, by at most one step: a pause of the leader does not make it jump.
 /// - It never runs ahead of the newest applied stamp by more than one step. Time in which nothing can be committed is
 ///   lost, and never caught up.
@@ -20,12 +21,12 @@ pub(super) struct LogClock {
     /// Log time at the last read.
     at: Duration,
     /// Real time of the last read.
-    read: Instant,
+    read_at: Instant,
     /// The most that one read adds, and the most by which log time is ahead of the newest applied stamp.
     step_max: Duration,
     /// Whether log time stands still because leadership is being transferred.
     stopped: bool,
-    /// The times of the last minute at which real time was not counted, and how much of it.
+    /// The reads of the last minute that lost real time although some deadline existed, each with the lost time.
     uncounted: VecDeque<(Instant, Duration)>,
     /// Real time since the start of the clock that was not counted.
     all_uncounted: Duration,
@@ -37,7 +38,7 @@ impl LogClock {
         let step_max = election_max.max(Duration::from_millis(limits::LOG_TIME_CAP_MS_MIN));
         Self {
             at: Duration::from_millis(stamp.0),
-            read: now,
+            read_at: now,
             step_max,
             stopped: false,
             uncounted: VecDeque::new(),
@@ -48,9 +49,9 @@ impl LogClock {
     /// Advances the clock and returns log time. `applied` is the newest applied stamp. `timed` means that some deadline
     /// exists, so that lost time matters.
     pub(super) fn read(&mut self, now: Instant, applied: LogTime, timed: bool) -> LogTime {
-        // A caller may have read `now` before another caller read this clock: that time must not count twice.
-        let elapsed = now.since(self.read);
-        self.read = self.read.max(now);
+        // `now` can be older than the last read, if another caller read this clock in between. No time counts twice.
+        let elapsed = now.since(self.read_at);
+        self.read_at = self.read_at.max(now);
         if self.stopped {
             return self.stamp();
         }
@@ -83,15 +84,16 @@ impl LogClock {
     /// Starts the clock again after a failed transfer; the time in between does not count.
     pub(super) fn resume(&mut self, now: Instant) {
         self.stopped = false;
-        self.read = self.read.max(now);
+        self.read_at = self.read_at.max(now);
     }
 
-    /// Returns the real time since the start of the clock that did not become log time although some deadline existed.
+    /// Returns how much real time did not become log time although some deadline existed, since the clock was started.
+    /// Time while it is stopped does not count.
     pub(super) fn all_uncounted(&self) -> Duration {
         self.all_uncounted
     }
 
-    /// Returns the real time of the last minute that did not become log time although some deadline existed.
+    /// Returns the same as [`all_uncounted`](Self::all_uncounted), but only for the last minute.
     pub(super) fn uncounted(&mut self, now: Instant) -> Duration {
         let window = Duration::from_millis(limits::UNCOUNTED_WINDOW_MS);
         while self.uncounted.front().is_some_and(|(at, _)| window < now.since(*at)) {
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(clock.uncounted(at_ms(2_000)), Duration::ZERO);
     }
 
-    /// A leader that was stopped for a minute adds no more than one step, and does not catch up.
+    /// A leader whose process paused for a minute adds no more than one step, and does not catch up.
     #[test]
     fn a_stopped_leader_does_not_make_it_leap() {
         let mut clock = clock();

@@ -78,13 +78,13 @@ impl Naive {
     }
 
     fn mark(&self, hold: &Hold) -> Option<&Mark> {
-        let is = |mark: &&Mark| mark.lock == hold.ask.lock && hold.ask.claim == Claim::Lease(mark.ts.take());
+        let is = |mark: &&Mark| mark.lock == hold.ask.lock && hold.ask.claim == Claim::Lease(mark.ts.take_id());
         self.marks.iter().find(is)
     }
 
     fn grab(&mut self, principal: &Principal, grab: &Grab) -> Outcome {
         let lock = grab.lock.clone();
-        let id = grab.ts.take();
+        let id = grab.ts.take_id();
         if let Some(known) = self.takes.iter().find(|known| known.id == id && known.lock == lock) {
             if let Some(Command::Document(DocumentCommand::Grab(first))) = &known.payload
                 && first.metadata.process != grab.metadata.process
@@ -136,11 +136,11 @@ impl Naive {
     }
 
     fn confirm(&mut self, lock: &LockKey, ts: DocumentId) -> Outcome {
-        let Some(known) = self.takes.iter().find(|take| take.id == ts.take() && take.lock == *lock) else {
+        let Some(known) = self.takes.iter().find(|take| take.id == ts.take_id() && take.lock == *lock) else {
             return self.not_held(lock, |_| false);
         };
         let over = known.over.as_ref().map(|(outcome, _)| outcome.clone());
-        let standing = || self.standing(Some(lock), Claim::Lease(ts.take())).map(|(_, outcome)| outcome);
+        let standing = || self.standing(Some(lock), Claim::Lease(ts.take_id())).map(|(_, outcome)| outcome);
         let outcome = over.or_else(standing).expect("it holds or is over");
         self.marks.iter_mut().filter(|mark| mark.lock == *lock && mark.ts == ts).for_each(|mark| mark.prepared = false);
         outcome
@@ -150,9 +150,9 @@ impl Naive {
         let here = |lock: &LockKey| lock.namespace == *namespace && name.is_none_or(|name| lock.name == *name);
         if let Some(name) = name {
             let lock = LockKey { namespace: namespace.clone(), name: name.clone() };
-            if !self.takes.iter().any(|take| take.id == ts.take() && take.lock == lock) {
+            if !self.takes.iter().any(|take| take.id == ts.take_id() && take.lock == lock) {
                 let over = Some((Outcome::Withdrawn, LogTime(self.now.0 + TEN_MINUTES_MS)));
-                self.takes.push(Taken { lock, id: ts.take(), handle: ts.handle(), payload: None, over });
+                self.takes.push(Taken { lock, id: ts.take_id(), handle: ts.handle(), payload: None, over });
             }
         }
         self.free_all(|hold, mark| mark.ts == ts && here(&hold.ask.lock))
