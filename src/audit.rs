@@ -20,7 +20,7 @@ use std::time::Duration;
 pub use self::chain::{AuditFlaw, AuditProof, first_of, verify};
 use self::file::LogFile;
 pub use self::file::{AuditRecord, Phase};
-use crate::clock::{Clock, Instant};
+use crate::clock::{Clock, Instant, date_of};
 use crate::limits::{AUDIT_REFUSALS_A_SECOND, AUDIT_SECOND_MS};
 use crate::mutex::Mutex;
 
@@ -130,5 +130,5 @@ impl AuditLog {
 
 /// Returns the wall clock's time as a line has it.
 fn at(clock: &dyn Clock) -> String {
-    humantime::format_rfc3339_millis(clock.wall().to_date()).to_string()
+    humantime::format_rfc3339_millis(date_of(clock.wall())).to_string()
 }

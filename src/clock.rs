@@ -3,7 +3,7 @@
 //! Knows: model (for wall times). Never: what the time is used for, or sleeping, for which there is `tokio::time`.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -38,6 +38,15 @@ impl Instant {
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+}
+
+/// The last second of the year 9999, in milliseconds since 1970.
+const LAST_DATE_MS: u64 = 253_402_300_799_000;
+
+/// Returns a wall time for display as a date. RFC 3339 has no year after 9999, so a later time becomes the last second
+/// of that year.
+pub(crate) fn date_of(wall: WallTime) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(wall.0.min(LAST_DATE_MS))
 }
 
 /// Returns the whole milliseconds of a duration; `u64::MAX` if they do not fit.
@@ -113,7 +122,7 @@ impl Clock for SystemClock {
     }
 
     fn wall(&self) -> WallTime {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         WallTime(millis(since))
     }
 
@@ -271,6 +280,18 @@ mod tests {
         let suspended = [SUSPENDED_SECONDS * 1_000_000_000, 0];
         for (((reading, before), after), suspended) in readings.zip(before).zip(after).zip(suspended) {
             assert!((before + suspended..=after + suspended).contains(&reading), "{before} {reading} {after}");
+        }
+    }
+
+    /// A node may report any number, and a date of it is still shown.
+    #[test]
+    fn a_date_has_no_year_after_9999() {
+        for (ms, date) in [
+            (1_700_000_000_000, "2023-11-14T22:13:20Z"),
+            (253_402_300_799_999, "9999-12-31T23:59:59Z"),
+            (u64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(humantime::format_rfc3339_seconds(date_of(WallTime(ms))).to_string(), date);
         }
     }
 }

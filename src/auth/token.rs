@@ -1,6 +1,7 @@
 //! Tokens: secrets that prove a principal. Nodes keep only their hashes.
 
 use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
@@ -103,7 +104,7 @@ fn base_62<const DIGITS: usize>(number: &mut [u8]) -> String {
 
 /// Returns a time in the format of RFC 3339, as in `2027-11-24T00:00:00Z`.
 pub(crate) fn time(time: WallTime) -> String {
-    humantime::format_rfc3339_seconds(time.to_date()).to_string()
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(time.0)).to_string()
 }
 
 /// Returns the day of a time, as in `2027-11-24`.

@@ -65,7 +65,7 @@ impl<S: LockService> Client<S> {
             let after = all.last().map(|row: &SessionView| row.session);
             let ReadAt { index, now, value } = self.sessions(after, PAGE_ROWS_MAX as u32).await?;
             all.extend(value.rows);
-            // A page that ends where the one before it ended would be read for ever.
+            // A page that ends where the one before it ended would be read without end.
             if !value.more || all.last().map(|row| row.session) == after {
                 return Ok(ReadAt { index, now, value: all });
             }

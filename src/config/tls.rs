@@ -261,8 +261,8 @@ impl Listener<'_> {
         }
     }
 
-    /// Whether each client needs a certificate. Without `[auth]`, only a certificate proves that a client belongs to the
-    /// cluster, so it is required by default.
+    /// Whether each client needs a certificate. Without `[auth]`, only a certificate proves that a client belongs to
+    /// the cluster, so it is required by default.
     fn client_cert(&self) -> Result<bool, Refused> {
         let Self { draft, name, of, .. } = self;
         let Some(at) = &of.client_cert else { return Ok(*name != "peer" && draft.auth.is_none()) };

@@ -11,8 +11,8 @@ use crate::model::{
 use crate::state::{ClaimState, Holder, WhichHeld};
 
 impl Machine {
-    /// Whether a command gives back or ends something of its own caller, so that it needs no place in the caller's rate.
-    /// False if it finds nothing or changes nothing, if it was executed before, and for all other commands.
+    /// Whether a command gives back or ends something of its own caller, so that no rate limit applies
+    /// to it. False if it finds nothing or changes nothing, if it was executed before, and for all other commands.
     #[must_use]
     pub fn ends_something(&self, command: &Command) -> bool {
         if self.known_answer(command).is_some() {
@@ -80,8 +80,8 @@ impl Machine {
         holder.map(|holder| holder.request.mode)
     }
 
-    /// Returns the answer to a command if no further entry can change it: the command was executed before, or its session
-    /// has ended. Only commands of a session and the cancel of a take have such an answer.
+    /// Returns the answer to a command if no further entry can change it: the command was executed before, or its
+    /// session has ended. Only commands of a session and the cancel of a take have such an answer.
     #[must_use]
     pub fn known_answer(&self, command: &Command) -> Option<Outcome> {
         if let Command::CancelTake { lock, take, handle } = command {

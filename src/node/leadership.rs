@@ -114,7 +114,7 @@ mod tests {
     /// A new leader names itself while it may still apply the first entry of its term. If its voters are gone, it never
     /// does, and its clients have to look for another leader.
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_never_commits_is_not_named_for_ever() {
+    async fn a_leader_that_never_commits_is_not_named_without_end() {
         let until = TokioInstant::now() + Duration::from_secs(1);
         let contact = Contact { elected: Some((7, until)), ..Contact::default() };
         assert!(contact.was_elected_recently(7));

@@ -16,8 +16,8 @@ use crate::model::Principal;
 use crate::service::{NotSent, Operation, ServiceError};
 
 impl Node {
-    /// Serves a call that another node forwarded. Refuses it if this node does not lead, except for calls that every node
-    /// answers. A command that waits here while a transfer begins goes on to the next leader.
+    /// Serves a call that another node forwarded. Refuses it if this node does not lead, except for calls that every
+    /// node answers. A command that waits here while a transfer begins is sent to the next leader.
     pub(super) async fn serve_forwarded(&self, forward: Forward) -> Forwarded {
         if let Forward::As { principal, call } = forward {
             return self.serve_as(principal, &call).await;

@@ -43,7 +43,7 @@ pub struct RaftSettings {
     pub checkpoint_ms: u64,
     /// Bytes of log after which a snapshot file is due; see [`limits::SNAPSHOT_LOG_BYTES_MIN`].
     pub snapshot_log_bytes_min: u64,
-    /// Entries covered by a snapshot that stay in the log, for followers that lag; see [`limits::PURGE_MARGIN_ENTRIES`].
+    /// Entries covered by a snapshot that stay in the log for slow followers; see [`limits::PURGE_MARGIN_ENTRIES`].
     pub purge_margin_entries: u64,
     /// Entries that a follower may lack before it gets a snapshot; see [`limits::REPLICATION_LAG_ENTRIES_MAX`].
     pub replication_lag_entries_max: u64,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{cluster_id_text, mode_word};
+use crate::clock::date_of;
 use crate::limits::{CLUSTER_DIGITS_MAX, CLUSTER_DIGITS_MIN};
 use crate::model::{Claim, Event, EventKind, FencingToken, Invalid, Mode, Position, Principal, Reason, WaitEndReason};
 
@@ -89,7 +90,7 @@ fn wait_end_word(reason: WaitEndReason) -> &'static str {
 
 /// Returns the time of the event, in the format of RFC 3339.
 pub(crate) fn date(event: &Event) -> String {
-    humantime::format_rfc3339_millis(event.wall.to_date()).to_string()
+    humantime::format_rfc3339_millis(date_of(event.wall)).to_string()
 }
 
 /// One event, as `watch` prints it.

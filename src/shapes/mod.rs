@@ -1,6 +1,6 @@
 //! The objects of answers, which `--json` and the HTTP port share. An empty field is always present, as null.
 //!
-//! Knows: limits, model, service, client. Never: where an object is printed or sent.
+//! Knows: limits, model, clock, service, client. Never: where an object is printed or sent.
 
 mod acts;
 pub(crate) mod events;

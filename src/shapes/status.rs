@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{cluster_id_text, role_word};
+use crate::clock::date_of;
 use crate::model::WallTime;
 use crate::service::{NodeStatus, Role, Status};
 
@@ -91,7 +92,7 @@ impl Node {
 /// Returns when the first of a node's certificates expires, in the format of RFC 3339.
 pub(crate) fn certificate_expires(node: &NodeStatus) -> Option<String> {
     let end = WallTime(node.certificate_ends?.saturating_mul(1000));
-    Some(humantime::format_rfc3339_seconds(end.to_date()).to_string())
+    Some(humantime::format_rfc3339_seconds(date_of(end)).to_string())
 }
 
 /// One member of the cluster.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::escape::is_unseen;
+use crate::clock::date_of;
 use crate::model::{LockName, Metadata, Mode, Namespace, WallTime};
 
 /// A blank at which no line ends.
@@ -49,7 +50,7 @@ pub(super) fn clock(at: WallTime) -> String {
 
 /// Returns the time with its date, in the format of RFC 3339.
 pub(super) fn full(at: WallTime) -> String {
-    humantime::format_rfc3339_seconds(at.to_date()).to_string()
+    humantime::format_rfc3339_seconds(date_of(at)).to_string()
 }
 
 /// A client, as it describes itself.

@@ -47,8 +47,8 @@ pub(super) type Probe = Arc<dyn Fn(Step) + Send + Sync>;
 /// A request to the writer of mirror and snapshot files. Its `done` is called exactly once.
 pub enum Job {
     /// Writes the changes since the previous checkpoint into the mirror, with their values at one applied entry, and
-    /// the head of all records after them. The log must already have synced the entry that the head names. After a crash
-    /// during the write, the next start quarantines the mirror.
+    /// the head of all records after them. The log must already have synced the entry that the head names. After a
+    /// crash during the write, the next start quarantines the mirror.
     Checkpoint(Vec<Change>, Head, Done),
     /// Writes a snapshot file of the mirror at its newest checkpoint, and verifies the records against the head.
     /// `InvalidData` means that the mirror had wrong records and was quarantined; send all records with
