@@ -19,6 +19,7 @@ mod guarded_file;
 #[path = "guarded_postgres.rs"]
 mod guarded_postgres;
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::file_store::{GuardedFile, Written};
@@ -92,13 +93,18 @@ async fn the_example_of_fencing_refuses_the_late_holder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_of_an_embedded_node_continues_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
+    let is_free = |port: u16| [port, port + 1].iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     // Two ports next to each other, which were free just now.
     let port = (0..100)
         .map(|offset| 28_500 + 2 * (offset + u16::try_from(std::process::id() % 200).expect("small")))
-        .find(|port| [*port, *port + 1].iter().all(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()))
+        .find(|port| is_free(*port))
         .expect("free ports");
     let data = folder.path().join("n1");
     let first = embed::run(&data, port).await.expect("a node");
+    // A child process that another test starts has a copy of the listeners until it executes its program.
+    while !is_free(port) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let second = embed::run(&data, port).await.expect("the same node");
     assert!(first < second, "{first}, {second}");
 }
